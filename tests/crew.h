@@ -99,9 +99,10 @@ class Crew {
     const Generation& g = generations_[generation];
     const auto member = static_cast<int>(std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin());
     std::optional<int64_t> mark = close_mark(g.segment, member);
-    if (g.ranks.size() > 1) mark = std::max(mark, peer_words(g.shape, g.segment).mark(member, generation + 1));
+    if (g.ranks.size() > 1) mark = std::max(mark, peer_words(g.shape, g.segment).close(member, generation + 1));
     const int64_t cut = mark.value_or(-1);
     records_->page.revoke(generation + 1, cut);
+    if (g.ranks.size() > 1) peer_words(g.shape, g.segment).decide(cut);
     wake_all(g.segment);
   }
   void kill_and_reap(int rank, size_t generation) {

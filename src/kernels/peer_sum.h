@@ -11,6 +11,9 @@
 // Integers go with block 0: all are shown to everybody, and each member adds up all of them.
 // Who has `reduced` in all its blocks has done its part: the others can end this sum without it, and none of them ends
 // it before. So it is the mark of completion (reduce/peer_words.h), and what follows on the GPU may use the total.
+// A dead member's GPU may go on for a while, so its flags alone don't tell what the launcher found there. Before it
+// looks, it closes the member (PeerControl::closed). A block looks for closed members after the last flag that it needs
+// is there, and does not end a sum that such a member may not have had part in.
 // A wait is bounded. A block that waited too long leaves, and counts itself unfinished; the same call again goes on
 // where the block stood: what its flags say is done is not done twice, since others may have gone on by it.
 //
@@ -19,6 +22,7 @@
 // it (release and acquire, at the scope of the system). CPU and GPU give equal bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -31,6 +35,7 @@ inline constexpr int kMostPeers = 16;
 inline constexpr int kMostPeerPartials = 64;
 inline constexpr int kMostPeerBlocks = 64;
 inline constexpr int kMostPeerPending = 8;  // partial sums that wait at once, along the tree
+inline constexpr int64_t kPeerPage = 4096;  // a member's control has its own
 
 // Of one block of one member; written by that block alone.
 struct PeerFlag {
@@ -41,6 +46,7 @@ struct PeerFlag {
 struct PeerControl {
   uint64_t sequence = 0;                      // of the sum to do
   uint64_t abandon = 0;                       // not 0: every wait ends at once
+  uint64_t closed = 0;                        // by the launcher: 0 | kPeerClosed | peer_closed_up_to()
   uint64_t waited_ns = 0;                     // of block 0 in the last call, until all had published
   uint64_t took_ns = 0;                       // by block 0, all of that call
   uint32_t unfinished[kMostPeerBlocks] = {};  // not 0: the block left before its end
@@ -82,6 +88,7 @@ struct PeerSum {
   int64_t* total_integers = nullptr;
   int64_t* bad = nullptr;     // set to 0 where the sum did not end, or the flag was raised; else left alone
   PeerFlag* flags = nullptr;  // [members][kMostPeerBlocks]
+  std::byte* controls = nullptr;  // [members], a page each
   PeerControl* control = nullptr;
 };
 
@@ -90,6 +97,13 @@ static_assert(kMostPeerBlocks < 1 << kPeerBlockBits && kPeerBlockBits + kPeerSeq
 
 TANDEM_HD uint64_t peer_tag(uint64_t generation, uint64_t sequence, int blocks) {
   return generation << 40 | (sequence + 1) << kPeerBlockBits | static_cast<uint64_t>(blocks);
+}
+
+inline constexpr uint64_t kPeerClosed = 1;  // nobody ends a sum with this member until it is known how far it got
+// It has its part in sums up to this one, which may be -1, and in none after it.
+inline uint64_t peer_closed_up_to(int64_t sequence) { return static_cast<uint64_t>(sequence + 2) << 1; }
+TANDEM_HD bool peer_had_part(uint64_t closed, uint64_t sequence) {
+  return closed == 0 || (closed != kPeerClosed && sequence + 2 <= closed >> 1);
 }
 
 struct PeerKernels {

@@ -176,6 +176,8 @@ void Launcher::reap(WorkerHandle& worker, const std::string& fenced_because) {
   death.fenced = !fenced_because.empty();
   const auto lost = [&] {  // who is not dead may still move its mark, so it has none
     carry_out(coordinator_->lost(worker.rank(), dead ? transport_->mark_of(worker.rank()) : std::nullopt));
+    const GenerationStart& now = coordinator_->current();
+    transport_->decided(now.from == GenerationStart::From::kSamePhase ? now.cut : -1);
   };
   if (finished_ || fatal_) return;
   if (expected_end && death.exit_code == 0 && death.signal == 0) {

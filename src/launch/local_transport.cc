@@ -42,7 +42,7 @@ void LocalTransport::wake() {
   for (const Segment& segment : segments_) wake_all(segment.memory);
 }
 
-std::optional<Mark> LocalTransport::mark_of(int rank) const {
+std::optional<Mark> LocalTransport::mark_of(int rank) {
   std::optional<Mark> newest;
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
     for (size_t i = 0; i < segment->members.size(); ++i) {
@@ -50,12 +50,18 @@ std::optional<Mark> LocalTransport::mark_of(int rank) const {
       if (!newest) newest = Mark{segment->generation, -1};
       std::optional<int64_t> sequence = done_mark(segment->memory, static_cast<int>(i));
       if (segment->members.size() > 1)  // what its GPU did by itself
-        sequence = std::max(sequence,
-                            peer_words(segment->shape, segment->memory).mark(static_cast<int>(i), segment->generation));
+        sequence = std::max(
+            sequence, peer_words(segment->shape, segment->memory).close(static_cast<int>(i), segment->generation));
       if (sequence) return Mark{segment->generation, *sequence};
     }
   }
   return newest ? newest : Mark{0, -1};
+}
+
+void LocalTransport::decided(int64_t cut) {
+  for (const Segment& segment : segments_)
+    if (segment.members.size() > 1) peer_words(segment.shape, segment.memory).decide(cut);
+  wake();
 }
 
 void LocalTransport::all_adopted(uint64_t generation) {

@@ -22,7 +22,8 @@ class LocalTransport : public Transport {
   void begin(const GenerationStart& start, int base) override;
   void give(WorkerHandle& worker, nlohmann::json body) override;
   void wake() override;
-  std::optional<Mark> mark_of(int rank) const override;
+  std::optional<Mark> mark_of(int rank) override;
+  void decided(int64_t cut) override;
   void all_adopted(uint64_t generation) override;
   void reuse(int) override {}
   void abandoned(int) override {}  // the pool did it

@@ -37,7 +37,7 @@ class NetTransport : public Transport {
   void begin(const GenerationStart& start, int base) override;
   void give(WorkerHandle& worker, nlohmann::json body) override;
   void wake() override {}
-  std::optional<Mark> mark_of(int) const override { return std::nullopt; }
+  std::optional<Mark> mark_of(int) override { return std::nullopt; }
   void all_adopted(uint64_t) override {}
   void reuse(int buffer) override;
   void abandoned(int buffer) override;

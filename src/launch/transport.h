@@ -21,8 +21,10 @@ class Transport {
   virtual void give(WorkerHandle& worker, nlohmann::json body) = 0;
   // Everybody who waits in an older one is woken.
   virtual void wake() = 0;
-  // How far a dead member got; nothing if that can't be known.
-  virtual std::optional<Mark> mark_of(int rank) const = 0;
+  // How far a dead member got; nothing if that can't be known. Its GPU may go on: nobody ends a combine with it until
+  // decided() has told up to which one all go.
+  virtual std::optional<Mark> mark_of(int rank) = 0;
+  virtual void decided(int64_t cut) {}
   // All members work by this generation or a later one.
   virtual void all_adopted(uint64_t generation) = 0;
 

@@ -255,6 +255,7 @@ PeerSum PeerSumLink::arguments(float* total, std::span<const float* const> mine,
   s.total = total;
   s.flags = words_.flags();
   s.control = &words_.control(s.me);
+  s.controls = reinterpret_cast<std::byte*>(&words_.control(0));
   s.shown_integers = words_.shown_integers();
   s.integer_stride = words_.integer_stride;
   s.total_integers = words_.total_integers(s.me);
@@ -331,6 +332,7 @@ bool PeerSumLink::end_queued(int64_t sequence) {
   late_ += static_cast<double>(control().waited_ns) * 1e-9;
   took_ = static_cast<double>(control().took_ns) * 1e-9;
   if (std::ranges::any_of(control().unfinished, [](uint32_t left) { return left != 0; })) {
+    while (words_.undecided() && !watch_.abandoned(members_.generation, sequence)) pause_for_link(begin);
     if (abandoned || watch_.abandoned(members_.generation, sequence)) throw MembersChanged();
     expect_all_blocks();
     return false;

@@ -83,6 +83,7 @@ struct WeakWords {
     if (kFault != Fault::kAnyGeneration || value >> 40 == 0) return value;
     return this_generation << 40 | (value & ((uint64_t{1} << 40) - 1));
   }
+  static void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
   static uint64_t now_ns() {
     sched_yield();
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -194,6 +195,7 @@ struct Rig {
     s.total_integers = words().total_integers(me);
     s.flags = flags();
     s.control = control(me);
+    s.controls = reinterpret_cast<std::byte*>(control(0));
     return s;
   }
   // A member's life: sums of the sequence numbers [first, last); exit code 1: wrong bits, 2: unfinished for too long.
@@ -337,6 +339,48 @@ TEST(PeerSum, ADeathInsideTheKernelLeavesNoWrongTotal) {
       for (const int m : {0, 2}) std::atomic_ref(rig.control(m)->abandon).store(1);
       for (const int m : {0, 2}) EXPECT_EQ(end_of(pids[m]), 3) << "block " << block;
     }
+}
+
+// Its process is dead and was closed, its GPU goes on and does its part: nobody ends that sum with it before the
+// launcher has told how far all go, nor after that if they do not go so far.
+TEST(PeerSum, ADeadMembersGpuThatGoesOnEndsNoSum) {
+  for (const int64_t cut : {-1, 0}) {
+    const Rig rig(4, {{0, 2}, {2, 4}}, 900);
+    const auto until = [](const auto& ready) {
+      while (!ready()) sched_yield();
+    };
+    const auto flag = [&](int member, uint64_t PeerFlag::*word) {
+      return std::atomic_ref(rig.flags()[member * kMostPeerBlocks + 2].*word).load();
+    };
+    const auto left = [&](int member) {
+      return std::atomic_ref(rig.control(member)->unfinished[2]).load(std::memory_order_relaxed) != 0;
+    };
+    const pid_t dead = start([&] { rig.live(1, 0, 1, run_emulated<Fault::kNone>); });
+    until([&] { return flag(1, &PeerFlag::published) != 0; });
+    EXPECT_EQ(rig.words().close(1, rig.generation), std::nullopt);
+    const pid_t other = start([&] { rig.live(0, 0, 1, run_emulated<Fault::kNone>); });
+    until([&] { return flag(0, &PeerFlag::reduced) != 0 && flag(1, &PeerFlag::reduced) != 0; });
+    const auto left_or_ended = [&] {
+      siginfo_t ended{};
+      waitid(P_PID, static_cast<id_t>(other), &ended, WEXITED | WNOWAIT | WNOHANG);
+      return left(0) || ended.si_pid == other;
+    };
+    until(left_or_ended);
+    EXPECT_TRUE(rig.words().undecided());
+    rig.words().decide(cut);
+    EXPECT_FALSE(rig.words().undecided());
+    if (cut == 0) {
+      EXPECT_EQ(end_of(other), 0);
+    } else {
+      std::atomic_ref(rig.control(0)->unfinished[2]).store(0);
+      until(left_or_ended);
+      std::atomic_ref(rig.control(0)->abandon).store(1);
+      EXPECT_EQ(end_of(other), 3);
+    }
+    std::atomic_ref(rig.control(1)->abandon).store(1);
+    const int end = end_of(dead);
+    EXPECT_TRUE(end == 0 || end == 3) << end;
+  }
 }
 
 // A member that was stopped while others waited: they leave the kernel, come again, and go on where they stood.

@@ -7,7 +7,6 @@
 namespace tandem {
 namespace {
 
-constexpr uint64_t kPeerPage = 4096;
 static_assert(sizeof(PeerControl) <= kPeerPage);
 
 uint64_t whole_pages(uint64_t bytes) { return (bytes + kPeerPage - 1) / kPeerPage * kPeerPage; }
@@ -27,18 +26,18 @@ PeerWords::PeerWords(std::span<std::byte> m, int n, int64_t integers)
 }
 
 uint64_t PeerWords::bytes(int members, int64_t integers) {
-  return flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage + 3 * integer_bytes(members, integers);
+  return flag_bytes(members) + static_cast<uint64_t>(members * kPeerPage) + 3 * integer_bytes(members, integers);
 }
 
 PeerFlag* PeerWords::flags() const { return reinterpret_cast<PeerFlag*>(memory.data()); }
 
 PeerControl& PeerWords::control(int member) const {
   return *reinterpret_cast<PeerControl*>(memory.data() + flag_bytes(members) +
-                                         static_cast<uint64_t>(member) * kPeerPage);
+                                         member * kPeerPage);
 }
 
 int64_t* PeerWords::shown_integers() const {
-  return reinterpret_cast<int64_t*>(memory.data() + flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage);
+  return reinterpret_cast<int64_t*>(memory.data() + flag_bytes(members) + members * kPeerPage);
 }
 
 int64_t* PeerWords::own_integers(int member) const {
@@ -47,6 +46,24 @@ int64_t* PeerWords::own_integers(int member) const {
 
 int64_t* PeerWords::total_integers(int member) const {
   return own_integers(member) + integer_bytes(members, integer_stride) / sizeof(int64_t);
+}
+
+std::optional<int64_t> PeerWords::close(int member, uint64_t generation) const {
+  uint64_t open = 0;
+  std::atomic_ref(control(member).closed).compare_exchange_strong(open, kPeerClosed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return mark(member, generation);
+}
+
+void PeerWords::decide(int64_t cut) const {
+  for (int m = 0; m < members; ++m)
+    if (std::atomic_ref<uint64_t> closed(control(m).closed); closed.load() != 0) closed.store(peer_closed_up_to(cut));
+}
+
+bool PeerWords::undecided() const {
+  for (int m = 0; m < members; ++m)
+    if (std::atomic_ref(control(m).closed).load() == kPeerClosed) return true;
+  return false;
 }
 
 // Sums of one generation follow each other on a member's GPU, and none begins before the last one's blocks have ended:

@@ -23,9 +23,13 @@ struct PeerWords {
   int64_t* own_integers(int member) const;
   int64_t* total_integers(int member) const;
 
-  // The sequence number up to which a member of a generation did its part; nothing if it did none. Final once the
-  // member is dead. For the launcher.
+  // The sequence number up to which a member of a generation did its part; nothing if it did none.
   std::optional<int64_t> mark(int member, uint64_t generation) const;
+  // For the launcher, of a dead member: the same, and from now on nobody ends a sum with it, so the answer is final
+  // though its GPU may go on; until decide() has told up to which sum all go.
+  std::optional<int64_t> close(int member, uint64_t generation) const;
+  void decide(int64_t cut) const;  // after whoever waits can know of it (Watch)
+  bool undecided() const;          // somebody is closed, and it was not told
 
   std::span<std::byte> memory;
   int members;

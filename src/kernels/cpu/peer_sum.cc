@@ -30,6 +30,7 @@ struct CpuWords {
   static uint64_t read(const uint64_t* word) {
     return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
   }
+  static void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
   static uint64_t now_ns() {
     return static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -34,6 +34,7 @@ struct SystemWords {
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
   }
+  static __device__ __forceinline__ void fence() { __threadfence_system(); }
   static __device__ __forceinline__ uint64_t now_ns() {
     uint64_t now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

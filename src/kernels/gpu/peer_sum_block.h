@@ -2,7 +2,8 @@
 // and in the emulator.
 //
 // `Threads` says who runs it: index(), count(), sync() and one flag that the block shares. `Words` is how a block talks
-// to the blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it.
+// to the blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it, fence() between two words of which others write one and read the
+// other.
 #pragma once
 
 #include <cstdint>
@@ -86,9 +87,14 @@ TANDEM_PEER PeerFlag* flag_of(const PeerSum& s, int member, int block) {
   return s.flags + static_cast<int64_t>(member) * kMostPeerBlocks + block;
 }
 
-// Until the word of every member's block says `tag`; false: it took too long, or the sum was abandoned.
+TANDEM_PEER PeerControl* control_of(const PeerSum& s, int member) {
+  return reinterpret_cast<PeerControl*>(s.controls + member * kPeerPage);
+}
+
+// Until the word of every member's block says `tag`; false: it took too long, or the sum was abandoned, or, with
+// `ends`, a member is closed to it.
 template <class Threads, class Words>
-TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t tag) {
+TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t tag, bool ends) {
   constexpr int kPollsBetweenLooks = 16;
   bool& gave_up = Threads::shared_flag();
   if (Threads::index() == 0) gave_up = false;
@@ -104,6 +110,9 @@ TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*w
         break;
       }
     }
+    if (!ends) continue;
+    Words::fence();  // between its flag and whether it is closed; the launcher has one the other way round
+    if (!peer_had_part(Words::read(&control_of(s, m)->closed), Words::read(&s.control->sequence))) gave_up = true;
   }
   Threads::sync();
   return !gave_up;
@@ -222,7 +231,7 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
     }
     Words::reach(PeerPoint::kPublished, block);
     const uint64_t begin = Words::now_ns();
-    goes_on = wait_for_all<Threads, Words>(s, block, &PeerFlag::published, tag);
+    goes_on = wait_for_all<Threads, Words>(s, block, &PeerFlag::published, tag, false);
     if (block == 0 && Threads::index() == 0) s.control->waited_ns = Words::now_ns() - begin;
     if (goes_on) {
       add_up<Threads, Words, kPending>(s, block);
@@ -232,7 +241,7 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
       Words::reach(PeerPoint::kReduced, block);
     }
   }
-  goes_on = goes_on && wait_for_all<Threads, Words>(s, block, &PeerFlag::reduced, tag);
+  goes_on = goes_on && wait_for_all<Threads, Words>(s, block, &PeerFlag::reduced, tag, true);
   if (goes_on) {
     gather<Threads, Words>(s, block);
     Words::reach(PeerPoint::kGathered, block);
