@@ -89,7 +89,7 @@ class CapturedExecutor : public PhaseExecutor {
   std::unique_ptr<CudaGraph> update_graph_;               // the update alone, of a total at total_
   bool update_refused_ = false;
   const float* total_ = nullptr;
-  std::span<const float> step_total_;  // where the step's graph leaves the total
+  std::span<const float> step_total_;              // where the step's graph leaves the total
   Partials partials_;                              // where a graph leaves its sums
   std::vector<std::vector<int64_t>> host_counts_;  // what run() counted on the host during capture
   int branches_ = 1;                               // shards that run side by side in the graph

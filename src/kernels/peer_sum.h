@@ -86,8 +86,8 @@ struct PeerSum {
   int64_t* shown_integers = nullptr;  // [members][integer_stride], in host memory that all GPUs reach
   int64_t integer_stride = 0;
   int64_t* total_integers = nullptr;
-  int64_t* bad = nullptr;     // set to 0 where the sum did not end, or the flag was raised; else left alone
-  PeerFlag* flags = nullptr;  // [members][kMostPeerBlocks]
+  int64_t* bad = nullptr;         // set to 0 where the sum did not end, or the flag was raised; else left alone
+  PeerFlag* flags = nullptr;      // [members][kMostPeerBlocks]
   std::byte* controls = nullptr;  // [members], a page each
   PeerControl* control = nullptr;
 };

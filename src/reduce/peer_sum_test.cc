@@ -111,7 +111,8 @@ struct Rig {
       : shards(shards_), ranges(std::move(ranges_)), floats(floats_), generation(generation_) {
     stride = (floats + 15) / 16 * 16 + 16;
     area_floats = (Join<float>(SumTree(shards), ranges).partials() + 1) * stride;
-    bytes = PeerWords::bytes(members(), kIntegers) + static_cast<uint64_t>(members()) * area_floats * sizeof(float) + 4096;
+    bytes =
+        PeerWords::bytes(members(), kIntegers) + static_cast<uint64_t>(members()) * area_floats * sizeof(float) + 4096;
     memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
   ~Rig() { munmap(memory, bytes); }
@@ -126,7 +127,8 @@ struct Rig {
   struct Integers {
     Integers(int64_t sequence, int member) {
       const auto draw = [&](int i) {
-        return static_cast<int64_t>(mix(mix(static_cast<uint64_t>(sequence)) + static_cast<uint64_t>(member * 977 + i)) >> 20);
+        return static_cast<int64_t>(
+            mix(mix(static_cast<uint64_t>(sequence)) + static_cast<uint64_t>(member * 977 + i)) >> 20);
       };
       for (int i = 0; i < kIntegers; ++i) host.push_back(i == kCounts + kFlag ? 0 : draw(i));
       for (int i = 0; i < 2 * kCounts; ++i) counted.push_back(draw(1000 + i));

@@ -32,8 +32,7 @@ uint64_t PeerWords::bytes(int members, int64_t integers) {
 PeerFlag* PeerWords::flags() const { return reinterpret_cast<PeerFlag*>(memory.data()); }
 
 PeerControl& PeerWords::control(int member) const {
-  return *reinterpret_cast<PeerControl*>(memory.data() + flag_bytes(members) +
-                                         member * kPeerPage);
+  return *reinterpret_cast<PeerControl*>(memory.data() + flag_bytes(members) + member * kPeerPage);
 }
 
 int64_t* PeerWords::shown_integers() const {

@@ -2,8 +2,8 @@
 // and in the emulator.
 //
 // `Threads` says who runs it: index(), count(), sync() and one flag that the block shares. `Words` is how a block talks
-// to the blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it, fence() between two words of which others write one and read the
-// other.
+// to the blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it,
+// fence() between two words of which others write one and read the other.
 #pragma once
 
 #include <cstdint>
