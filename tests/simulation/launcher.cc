@@ -133,6 +133,13 @@ void Launcher::lose(Worker& worker, bool dead) {
   losing_ = true;
   obey(coordinator_.lost(worker.rank, mark));
   losing_ = false;
+  to_do_.push_back([this] {
+    const GenerationStart& now = coordinator_.current();
+    const int64_t cut = now.from == GenerationStart::From::kSamePhase ? now.cut : -1;
+    for (auto& [generation, segment] : world_.segments)
+      for (int64_t& closed : segment.closed)
+        if (closed != Segment::kOpen) closed = cut;
+  });
   if (end_ != End::kNone) return;
   if (world_.dice.chance(70)) start(worker.rank);
   if (current_.empty()) {
@@ -148,12 +155,13 @@ void Launcher::lose(Worker& worker, bool dead) {
 Mark Launcher::mark_of(const Worker& worker) const {
   std::optional<Mark> newest;
   for (auto generation = kept_.rbegin(); generation != kept_.rend(); ++generation) {
-    const Segment& segment = world_.segments.at(*generation);
+    Segment& segment = world_.segments.at(*generation);
     const int index = segment.index_of(worker.rank);
     if (index < 0) continue;
     if (!newest) newest = Mark{*generation, -1};
     int64_t done = segment.done[index];
     if (world_.mutant != Mutant::kHostMarks) done = std::max(done, segment.flags[index]);
+    if (segment.closed[index] == Segment::kOpen) segment.closed[index] = Segment::kUndecided;
     if (done >= 0) return {*generation, done};
   }
   return newest.value_or(Mark{0, -1});
@@ -236,7 +244,11 @@ void Launcher::start_generation(GenerationStart start) {
         start.from == GenerationStart::From::kSamePhase ? start.cut : start.snapshot_step,
         static_cast<int64_t>(start.generation));
     const std::vector<int64_t> none(start.members.size(), -1);
-    world_.segments[start.generation] = {.members = start.members, .done = none, .flags = none, .combines = {}};
+    world_.segments[start.generation] = {.members = start.members,
+                                         .done = none,
+                                         .flags = none,
+                                         .closed = std::vector<int64_t>(start.members.size(), Segment::kOpen),
+                                         .combines = {}};
     kept_.push_back(start.generation);
     snapshots_in_generation_ = 0;
   });

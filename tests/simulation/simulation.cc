@@ -153,7 +153,8 @@ class Schedule {
   }
   bool some_worker_acts(bool paced) {
     return somebody([&](Worker& worker) {
-      if (!worker.alive || worker.frozen || (paced && worker.pace < 100 && !dice().chance(worker.pace))) return false;
+      if (!worker.alive) return worker.act_dead();
+      if (worker.frozen || (paced && worker.pace < 100 && !dice().chance(worker.pace))) return false;
       return acts(worker);
     });
   }
@@ -247,6 +248,7 @@ class Schedule {
       case Trouble::kKill:
         world_.tell("KILLED in stage", worker.rank, static_cast<int64_t>(worker.stage));
         worker.alive = false;
+        worker.gpu_goes_on = dice().below(6);
         ++outcome_.deaths;
         return true;
       case Trouble::kFreeze:
@@ -344,7 +346,7 @@ const std::vector<std::pair<std::string, Mutant>>& mutants() {
       {"unclipped", Mutant::kUnclipped},      {"forget-restore", Mutant::kForgetRestore},
       {"drop-shard", Mutant::kDropShard},     {"zombie-mark", Mutant::kZombieMark},
       {"host-marks", Mutant::kHostMarks},     {"one-wait", Mutant::kOneWait},
-      {"not-held", Mutant::kNotHeld}};
+      {"not-held", Mutant::kNotHeld},         {"open-marks", Mutant::kOpenMarks}};
   return all;
 }
 

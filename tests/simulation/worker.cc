@@ -47,6 +47,16 @@ bool Worker::act() {
   return false;
 }
 
+bool Worker::act_dead() {
+  if (gpu_goes_on <= 0 || !world_.segments.contains(generation) || !world_.job.on_gpus(sequence_)) return false;
+  const bool waits = stage == Stage::kWaitingForParts;
+  if (waits && combine().published != segment().members.size()) return false;
+  if (!waits && stage != Stage::kReducing && stage != Stage::kMarking) return false;
+  --gpu_goes_on;
+  if (waits) return stage = Stage::kReducing, true;
+  return act();
+}
+
 bool Worker::receive() {
   if (from_launcher.empty()) return false;
   if (const GenerationStart* start = std::get_if<GenerationStart>(&from_launcher.front()))
@@ -69,9 +79,22 @@ bool Worker::wait_for_generation() {
   return true;
 }
 
+// No member is closed to this sum; `undecided`: it is not known yet.
+bool Worker::may_end(bool* undecided) {
+  if (!world_.job.on_gpus(sequence_) || world_.mutant == Mutant::kOpenMarks) return true;
+  for (const int64_t closed : segment().closed) {
+    if (closed == Segment::kUndecided) return *undecided = true, false;
+    if (sequence_ > closed) return false;
+  }
+  return true;
+}
+
 // A combine may be complete and abandoned at the same moment; a real worker may see either first.
 bool Worker::wait_for(size_t arrived, Stage then) {
-  const bool complete = arrived == segment().members.size(), over = abandoned();
+  bool undecided = false;
+  const bool over = abandoned();
+  const bool complete = arrived == segment().members.size() && (then != Stage::kApplying || may_end(&undecided));
+  if (undecided && !over) return false;
   if (!complete && world_.job.on_gpus(sequence_) && launches_ < 3 && world_.dice.chance(20)) {  // the kernel leaves
     ++launches_;
     stage = world_.mutant == Mutant::kNotHeld && then == Stage::kApplying ? then : Stage::kLaunchingAgain;

@@ -54,8 +54,9 @@ class Worker {
  public:
   Worker(int rank, World& world) : rank(rank), world_(world) {}
 
-  bool act();      // the next action; false if it has to wait
-  bool receive();  // the next thing the launcher sent; false if there is none
+  bool act();       // the next action; false if it has to wait
+  bool act_dead();  // what its GPU still does after its death; false if nothing
+  bool receive();   // the next thing the launcher sent; false if there is none
   void flip() { weights_ ^= 1, taint_ |= kFlipped, flipped = true; }
 
   const int rank;
@@ -65,6 +66,7 @@ class Worker {
   bool flipped = false;     // and nobody has noticed
   uint64_t generation = 0;  // that it works in
   int pace = 100;           // percent of its turns that it takes
+  int gpu_goes_on = 0;      // actions of its GPU after its death
 
   // Its page: written by the launcher at once.
   uint64_t revoked_generation = 0;
@@ -80,6 +82,7 @@ class Worker {
   bool wait_for_generation();
   bool wait_for(size_t arrived, Stage then);
   void launch_again();
+  bool may_end(bool* undecided);
   void go_on_after(int64_t sequence);
   void restore();
   void adopt();

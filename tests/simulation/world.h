@@ -37,6 +37,7 @@ enum class Mutant {
   kHostMarks,      // what a GPU did by itself counts only once its host has said so
   kOneWait,        // a GPU applies a total before all have done their part
   kNotHeld,        // a GPU applies what its sum left unfinished
+  kOpenMarks,      // the GPU of a dead worker may still end sums after the launcher has read its mark
 };
 
 enum Taint : unsigned { kFenced = 1, kFlipped = 2 };
@@ -59,8 +60,10 @@ struct Segment {
     unsigned taint = 0;
   };
   std::vector<ShardAssignment> members;
-  std::vector<int64_t> done;            // by member
-  std::vector<int64_t> flags;           // by member: done by its GPU, as it says itself (reduce/peer_words.h)
+  std::vector<int64_t> done;    // by member
+  std::vector<int64_t> flags;   // by member: done by its GPU, as it says itself (reduce/peer_words.h)
+  std::vector<int64_t> closed;  // by member: sums up to this one may end with it
+  static constexpr int64_t kOpen = INT64_MAX, kUndecided = -2;
   std::map<int64_t, Combine> combines;  // by sequence number
 
   int index_of(int rank) const;  // -1: no member
