@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +16,7 @@
 #include "base/errors.h"
 #include "base/file_system.h"
 #include "base/printable.h"
+#include "base/write_whole.h"
 #include "command/output.h"
 
 namespace tandem {
@@ -56,17 +56,8 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t count = ::write(fd_, text.data(), text.size());
-      if (count >= 0) {
-        text.remove_prefix(static_cast<size_t>(count));
-      } else if (errno == EAGAIN) {
-        pollfd wait{fd_, POLLOUT, 0};
-        ::poll(&wait, 1, -1);
-      } else if (errno != EINTR) {
-        fail();
-      }
-    }
+    errno = write_whole(fd_, text);
+    if (errno != 0) fail();
   }
 
  private:

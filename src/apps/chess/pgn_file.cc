@@ -11,9 +11,9 @@
 #include <system_error>
 #include <utility>
 
-#include "apps/chess/write_whole.h"
 #include "base/errors.h"
 #include "base/printable.h"
+#include "base/write_whole.h"
 
 namespace tandem::chess {
 namespace {

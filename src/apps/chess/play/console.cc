@@ -6,8 +6,8 @@
 #include <cerrno>
 
 #include "apps/chess/stoppable.h"
-#include "apps/chess/write_whole.h"
 #include "base/errors.h"
+#include "base/write_whole.h"
 
 namespace tandem::chess {
 namespace {

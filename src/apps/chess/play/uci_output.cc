@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "apps/chess/write_whole.h"
 #include "base/printable.h"
+#include "base/write_whole.h"
 #include "world/chess/notation.h"
 
 namespace tandem::chess {

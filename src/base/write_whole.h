@@ -1,4 +1,4 @@
-// apps/chess/write_whole.h -- bytes to a descriptor, all of them.
+// base/write_whole.h -- bytes to a descriptor, all of them.
 #pragma once
 
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <string_view>
 
-namespace tandem::chess {
+namespace tandem {
 
 // 0, or what went wrong. Waits where the other end is full, also on a descriptor that somebody has made non-blocking:
 // a terminal or pipe that is shared may be.
@@ -26,4 +26,4 @@ inline int write_whole(int fd, std::string_view text) {
   return 0;
 }
 
-}  // namespace tandem::chess
+}  // namespace tandem
