@@ -81,7 +81,7 @@ struct PeerSum {
   // then our slice.
   float* shown[2] = {};
   float* total = nullptr;
-  const int64_t* integers = nullptr;  // ours; null: they stand already where they are shown
+  const int64_t* integers = nullptr;  // ours, as the host gives them
   PeerShardWords of_shards;           // to be added to `integers`
   int64_t* shown_integers = nullptr;  // [members][integer_stride], in host memory that all GPUs reach
   int64_t integer_stride = 0;

@@ -153,7 +153,6 @@ TANDEM_PEER int64_t flag_of_shards(const PeerShardWords& words, int64_t flag) {
 
 template <class Threads, class Words>
 TANDEM_PEER void show_integers(const PeerSum& s) {
-  if (!s.integers) return;
   int64_t* const shown = s.shown_integers + s.me * s.integer_stride;
   for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) {
     int64_t value = s.integers[i];
