@@ -87,6 +87,7 @@ void read_usage(const Json& usage, Trial& trial) {
     const double steps = number(one, "steps");
     if (steps < 1) continue;
     trial.compute_seconds = std::max(trial.compute_seconds, number(one, "compute_s") / steps);
+    trial.load_seconds = std::max(trial.load_seconds, number(one, "load_s") / steps);
     const double combine = number(one, "combine_s") / steps;
     least = least < 0 ? combine : std::min(least, combine);
   }

@@ -38,6 +38,7 @@ nlohmann::json usage_of(const WorkerPage& page, const std::map<unsigned, uint64_
                           {"step_s", seconds(page.step_ns)},
                           {"compute_s", seconds(page.compute_ns)},
                           {"combine_s", seconds(page.combine_ns)},
+                          {"load_s", seconds(page.load_ns)},
                           {"snapshot_s", seconds(page.snapshot_ns)}};
   if (const GpuDevice* const driven = gpu()) {
     const GpuMemory memory = driven->memory();

@@ -44,6 +44,7 @@ struct Trial {
   double samples = 0;           // of a step, in the run's unit
   double compute_seconds = 0;   // of a step: the busiest worker
   double combine_seconds = 0;   // of a step: the worker that waited least
+  double load_seconds = 0;      // of a step: the worker that waited most for batches; not kept in a file
   int64_t snapshots = 0;        // that were taken
   double snapshot_seconds = 0;  // of one of them
   double start_seconds = 0;     // until the first step began, and what the first steps took more than later ones

@@ -81,21 +81,23 @@ std::vector<Bench> benches_of(const Command& command) {
 std::string csv(const std::vector<BenchRow>& rows) {
   std::string text =
       "devices,names,batch_size,samples_per_s,deviation,speedup,repetitions,bench,ms_per_iteration,ms_deviation,"
-      "efficiency,rival,memory_bytes\n";
+      "efficiency,rival,memory_bytes,loader_ms,combine_ms\n";
   const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : ""; };
   for (const BenchRow& row : rows)
     text +=
-        fmt::format("{},{},{},{:.1f},{},{},{},{},{:.4g},{},{},{},{}\n", row.count, csv_cell(row.devices), row.batch,
-                    row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(),
+        fmt::format("{},{},{},{:.1f},{},{},{},{},{:.4g},{},{},{},{},{},{}\n", row.count, csv_cell(row.devices),
+                    row.batch, row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(),
                     csv_cell(row.bench), row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()),
-                    row.baseline ? "yes" : "no", row.memory_bytes > 0 ? fmt::format("{:.0f}", row.memory_bytes) : "");
+                    row.baseline ? "yes" : "no", row.memory_bytes > 0 ? fmt::format("{:.0f}", row.memory_bytes) : "",
+                    cell(row.loader.known()), cell(row.combine.known()));
   return text;
 }
 
 std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
-  Table table(
-      {"devices", "", "batch size", "samples/s", "", "ms/iteration", "", "memory", "speedup", "efficiency", "guides"},
-      "><>><><>>>>");
+  Table table({"devices", "", "batch size", "samples/s", "", "ms/iteration", "", "loader", "combine", "memory",
+               "speedup", "efficiency", "guides"},
+              "><>><><>>>>>>");
+  const auto ms = [](const std::optional<double>& part) { return part ? fmt::format("{:.3f}", *part) : "-"; };
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
     const auto guide = row.baseline ? std::nullopt : guide_speedup(static_cast<int>(row.count));
@@ -103,7 +105,8 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
                fmt::format("{:.0f}", row.rate.mean()),
                row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "",
                fmt::format("{:.3f}", row.ms.mean()),
-               row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "",
+               row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "", ms(row.loader.known()),
+               ms(row.combine.known()),
                row.memory_bytes > 0 ? bytes_text(static_cast<uint64_t>(row.memory_bytes)) : "-", row.speedup_text(),
                row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-"});
   }
@@ -121,6 +124,8 @@ Json json_of(const BenchRow& row) {
           {"repetitions", row.rate.values},
           {"ms_per_iteration", row.ms.mean()},
           {"ms_deviation", row.ms.deviation() ? Json(*row.ms.deviation()) : Json()},
+          {"loader_ms", row.loader.known() ? Json(*row.loader.known()) : Json()},
+          {"combine_ms", row.combine.known() ? Json(*row.combine.known()) : Json()},
           {"speedup", row.speedup ? Json(*row.speedup) : Json()},
           {"efficiency", row.efficiency() ? Json(*row.efficiency()) : Json()},
           {"memory_bytes", row.memory_bytes > 0 ? Json(row.memory_bytes) : Json()},
@@ -141,7 +146,7 @@ void add_baselines(const Command& command, std::vector<BenchRow>& rows, int repe
     BenchRow baseline = row;
     baseline.baseline = true;
     baseline.devices = "PyTorch eager";
-    baseline.rate = baseline.ms = {};
+    baseline.rate = baseline.ms = baseline.loader = baseline.combine = {};
     baseline.memory_bytes = 0;
     const bool cuda = row.devices.starts_with("cuda");
     for (int r = 0; r < repetitions; ++r) {
@@ -184,6 +189,8 @@ void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repet
         const double seconds = seconds_with_snapshots(trial);
         row.rate.values.push_back(trial.samples / seconds);
         row.ms.values.push_back(1e3 * seconds);
+        row.loader.values.push_back(1e3 * trial.load_seconds);
+        row.combine.values.push_back(1e3 * trial.combine_seconds);
         row.memory_bytes = std::max(row.memory_bytes, trial.memory_bytes);
         ++i;
       } catch (const Error& error) {
@@ -216,7 +223,9 @@ std::vector<BenchRow> rows_to_measure(const std::vector<Bench>& benches, const s
                         .count = count,
                         .batch = batch,
                         .rate = {},
-                        .ms = {}});
+                        .ms = {},
+                        .loader = {},
+                        .combine = {}});
   return rows;
 }
 

@@ -19,6 +19,7 @@ struct BenchFigure {
     for (double value : values) sum += value;
     return values.empty() ? 0 : sum / static_cast<double>(values.size());
   }
+  std::optional<double> known() const { return values.empty() ? std::nullopt : std::optional(mean()); }
   std::optional<double> deviation() const {  // not known of one repetition
     if (values.size() < 2) return std::nullopt;
     double squares = 0;
@@ -33,6 +34,7 @@ struct BenchRow {
   size_t count = 0;
   int64_t batch = 0;
   BenchFigure rate, ms;           // samples a second, milliseconds an update
+  BenchFigure loader, combine;    // of those milliseconds: waiting for batches; in combines
   double memory_bytes = 0;        // the most of any worker: of its GPU where it has one; 0: not known
   std::optional<double> speedup;  // against one device with this batch, where that could be measured
   bool baseline = false;
