@@ -236,15 +236,11 @@ def workers_of(pid):
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def faults(c):
-    """Deaths in the middle of graphs, no memory on one rank, a GPU that stops answering: the digest of a quiet run."""
-    runs = Runs(c)
-    args = ["--steps", 3000, "--checkpoint-every", "1000"]
-    quiet = runs.train("tiny", *args, "--devices", "cuda:0")
-    want, kills = quiet.get("digest"), 0
-    process = subprocess.Popen([c.bin / "tandem", "train", "tiny", "--seed", "7", "--json", *map(str, args), "--devices", "cuda:0,cuda:0,cuda:0"],
-                               cwd=runs.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    random = __import__("random").Random(5)
+def disturbed(runs, recipe, args, steps, gap, what, env=None, workers=3, seed=5):
+    """Trains on several workers that share the GPU; at a random moment every so many steps one gets the signal."""
+    process = subprocess.Popen([runs.c.bin / "tandem", "train", recipe, "--seed", "7", "--json", *map(str, args), "--devices", ",".join(["cuda:0"] * workers)],
+                               cwd=runs.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+    random, hits = __import__("random").Random(seed), 0
     for line in process.stderr:
         if line.startswith("run"):
             run_dir = runs.dir / line.split()[1]
@@ -254,21 +250,31 @@ def faults(c):
     drain.start()
     records = subprocess.Popen(["tail", "-n", "+1", "-F", f"--pid={process.pid}", run_dir / "metrics.jsonl"], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True)
-    next_kill = 200
+    next_hit = random.randrange(*gap)
     for line in records.stdout:  # tail itself would wait for ever: the process stays until it is asked for
         step = json.loads(line)["step"]
-        if step == 3000 or process.poll() is not None:
+        if step == steps or process.poll() is not None:
             break
         alive = workers_of(process.pid)
-        if step >= next_kill and len(alive) == 3:
-            os.kill(random.choice(alive), signal.SIGKILL)
-            kills += 1
-            next_kill += random.randrange(100, 700)
+        if step >= next_hit and len(alive) == workers:
+            os.kill(random.choice(alive), what)
+            hits += 1
+            next_hit = step + random.randrange(*gap)
     records.kill()
     records.wait()
     drain.join()
     output = json.loads(process.stdout.read())
     process.wait()
+    return output, hits
+
+
+def faults(c):
+    """Deaths in the middle of graphs, no memory on one rank, a GPU that stops answering: the digest of a quiet run."""
+    runs = Runs(c)
+    args = ["--steps", 3000, "--checkpoint-every", "1000"]
+    quiet = runs.train("tiny", *args, "--devices", "cuda:0")
+    want = quiet.get("digest")
+    output, kills = disturbed(runs, "tiny", args, 3000, (100, 700), signal.SIGKILL)
     c.check(output["digest"] == want and kills >= 2, f"tiny: {kills} of three workers killed at random moments", output["digest"][:12])
     events = [json.loads(line) for line in (runs.dir / output["dir"] / "events.jsonl").read_text().splitlines()]
     records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
@@ -458,12 +464,26 @@ def peers(c):
                 c.check(got.get("digest") == want and len(told) == workers and all(place in line for line in told),
                         f"{recipe}: {workers} workers, {plane}",
                         f"{1e3 * median([r['seconds'] for r in records[5:]]):.1f} ms a step" if records else words[-300:])
+                if recipe == "web-agent" and records:
+                    c.check(set(records[-1]["phases"]) == {"step"} and "run eagerly" not in words, f"{recipe}: a step is one graph on each of {workers}, {plane}",
+                            list(records[-1]["phases"]))
             step = args[1] // 2
             for point in ("in-phase", "before-combine"):
                 got, words, _, _ = runs.output(recipe, *args, "--devices", "cuda:0,cuda:0,cuda:0", env={
                     "TANDEM_PLANE": plane, "TANDEM_FAULT": f"{point} rank=1 step={step} do=kill"})
                 c.check(got.get("digest") == want and got.get("deaths", 0) >= 1,
                         f"{recipe}: one of three killed {point} of step {step}, {plane}", got.get("digest", words)[:300])
+    # Wherever a kernel stands. No MPS: there a killed client takes the others' contexts with it.
+    for recipe, args, steps, gap in (("tiny", ["--steps", 4000, "--checkpoint-every", "1000"], 4000, (60, 180)),
+                                     ("web-agent", ["--steps", 6000, "--set", "agent=analysis", "--checkpoint-every", "100"], 6000, (150, 350))):
+        if not c.wanted(recipe):
+            continue
+        want = runs.digest(recipe, *args, "--devices", "cuda:0")
+        for plane in ("peer", "pinned"):
+            for what, often in ((signal.SIGKILL, gap), (signal.SIGSTOP, (steps // 4, steps // 3))):
+                output, hits = disturbed(runs, recipe, args, steps, often, what, {"TANDEM_PLANE": plane})
+                c.check(output.get("digest") == want and hits >= 2, f"{recipe}: {hits} times {what.name} at a random moment, {plane}", output.get("digest", "")[:12])
+    c.check(not list(pathlib.Path("/dev/shm").glob("*tandem*")), "nothing is left in /dev/shm")
 
 
 PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "shards": shards, "sms": sms, "executors": executors,
