@@ -22,8 +22,8 @@
 namespace tandem::cuda {
 
 const KernelTables& offered_kernels() {
-  static const DqnKernels dqn{queue_observe, queue_act,          queue_draws,       queue_serve,
-                              queue_learn,   queue_after_update, queue_pack_weights};
+  static const DqnKernels dqn{queue_observe, queue_act,   queue_draws,    queue_acted,        queue_serve,
+                              queue_receive, queue_learn, queue_combined, queue_after_update, queue_pack_weights};
   static const LinearKernels linear{gelu, gelu_gradient, column_sums};
   static const OptionsKernels options{step_options_rollout};
   static const PeerKernels peers{queue_peer_sum, most_peer_blocks};

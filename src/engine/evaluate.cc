@@ -52,7 +52,7 @@ struct RestoredJob {
     out["seconds"] = seconds;
     out["digest"] = digest_of(*loop);
     out["trained_on"] = loaded.manifest.kind;
-    out["kind"] = device_kind();
+    out["kind"] = device_kind(loop->recipe().has_own_arithmetic());
     fmt::print("{}\n", out.dump());
     return std::fflush(stdout) == 0 ? 0 : 1;
   }

@@ -4,8 +4,8 @@
 //   serial     shard by shard                                                executor_serial.cc
 //   batched    all shards in one pass of the recipe (Recipe::run_batched)    executor_batched.cc
 //   lockstep   side by side, with all-reduces inside the phase (sync_bn)     executor_lockstep.cc
-//   captured   as a CUDA graph, several shards side by side, with the update where one worker holds all shards
-//                                                                            executor_captured.cc
+//   captured   as a CUDA graph, several shards side by side, with the update where one worker holds all shards or the
+//              GPUs sum by themselves                                        executor_captured.cc
 //   fused      the recipe's own kernels for all phases of a step             executor_fused.cc
 #pragma once
 

@@ -1,26 +1,23 @@
 // Every executor gives the bits of the serial one: on one, two and three workers, with phases that change state, that
 // exchange, that run now and then, or that can't be captured.
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <thread>
 
 #include "base/errors.h"
-#include "base/shared_memory.h"
 #include "engine/determinism.h"
 #include "engine/emulated_gpu.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
 #include "engine/walk_recipe.h"
-#include "reduce/gpu_combine.h"
-#include "reduce/peer_link.h"
-#include "reduce/shm_combine.h"
+#include "engine/worker_threads.h"
 
 namespace tandem {
 namespace {
@@ -44,6 +41,7 @@ struct Outcome {
 
 thread_local TrainLoop* running = nullptr;  // in this thread
 thread_local bool capturing = false;
+std::atomic<int> sums_left = 0;  // by kernels that others kept waiting too long
 
 void run_steps(TrainLoop& loop, int steps, Outcome& out) {
   running = &loop;
@@ -93,63 +91,50 @@ class Executors : public ::testing::Test {
     run_steps(*alone(settings), kSteps, out);
     return out;
   }
-  // The sum over peers between these threads; a kernel, so a capture does not run it.
-  static std::unique_ptr<Combine> over_peers(std::unique_ptr<Combine> inner, const LinkMembers& members,
-                                             PeerWords words, std::vector<int> sockets, const Watch& watch) {
-    static const PeerKernels kernels{[](const PeerSum& sum, void* stream) {
-                                       if (!capturing) PeerKernels::cpu().queue(sum, stream);
-                                     },
-                                     PeerKernels::cpu().most_blocks};
-    static const std::unique_ptr<PeerMemory> memory = host_peer_memory(cpu_device());
-    PeerSumLink::Options options{.required = true, .waits = true, .wait_ns = 1'000'000};
-    options.note = options.log = [](const std::string&) {};
-    auto link = std::make_unique<PeerSumLink>(
-        members, words, socket_peer_mail(std::move(sockets)),
-        PeerSumLink::Gpu{
-            .device = cpu_device(), .kernels = &kernels, .idle = [] { return true; }, .host_memory = memory.get()},
-        std::move(options), 64, watch);
-    const ShardRange mine = members.ranges[static_cast<size_t>(members.me)];
-    auto talk = std::make_unique<LinkTalk>(std::move(inner), *link, mine.size());
-    return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), cpu_device(), std::move(link));
-  }
-  // A thread for each worker; their combine is that of processes.
+  // A thread for each worker. The sum over peers is a kernel, so a capture does not run it.
   template <class Kind = WalkRecipe>
-  static std::vector<Outcome> workers(const WalkSettings& settings, std::vector<ShardRange> ranges, bool on_gpu,
-                                      bool peers = false) {
-    struct Nobody : Watch {
-      bool abandoned(uint64_t, int64_t) const override { return false; }
-    } watch;
-    const ShmShape shape{
-        .shards = kShards, .ranges = ranges, .max_floats = 64, .max_counts = 8, .max_maxima = 40, .exchange = true};
-    const SharedMemory segment = SharedMemory::create("executors", shm_combine_bytes(shape));
-    std::vector<std::vector<int>> sockets(ranges.size(), std::vector<int>(ranges.size(), -1));
-    for (size_t a = 0; a < ranges.size(); ++a)
-      for (size_t b = a + 1; peers && b < ranges.size(); ++b) {
-        int ends[2];
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
-        sockets[a][b] = ends[0];
-        sockets[b][a] = ends[1];
-      }
-    std::vector<std::unique_ptr<TrainLoop>>
-        loops;  // made one by one: libtorch draws the first weights from one generator
-    for (size_t me = 0; me < ranges.size(); ++me) {
-      std::unique_ptr<Combine> combine = std::make_unique<ShmCombine>(
-          shape, static_cast<int>(me), SharedMemory::adopt(dup(segment.fd()), segment.bytes().size()), 1, 0, watch);
-      const LinkMembers members{
-          .shards = kShards, .ranges = ranges, .ranks = {0, 1, 2}, .me = static_cast<int>(me), .generation = 1};
-      if (peers && ranges.size() > 1)
-        combine = over_peers(std::move(combine), members, peer_words(shape, segment), sockets[me], watch);
-      else if (on_gpu)
-        combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
-      loops.push_back(
-          std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings), ranges[me], std::move(combine)));
+  struct Workers {
+    Workers(const WalkSettings& settings, const std::vector<ShardRange>& ranges, Between between)
+        : together({.shards = kShards,
+                    .ranges = ranges,
+                    .max_floats = 64,
+                    .max_counts = 8,
+                    .max_maxima = 40,
+                    .exchange = true},
+                   between, kernels()),
+          outcomes(ranges.size()),
+          make([this, &settings, ranges] {  // one by one: libtorch draws the first weights from one generator
+            for (size_t me = 0; me < ranges.size(); ++me)
+              loops.push_back(std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings), ranges[me],
+                                                          together.combine(me)));
+          }) {}
+    static const PeerKernels& kernels() {
+      static const PeerKernels kernels{[](const PeerSum& sum, void* stream) {
+                                         if (capturing) return;
+                                         PeerKernels::cpu().queue(sum, stream);
+                                         sums_left += sum.bad && *sum.bad == 0;
+                                       },
+                                       PeerKernels::cpu().most_blocks};
+      return kernels;
     }
-    std::vector<Outcome> outcomes(ranges.size());
-    std::vector<std::thread> threads;
-    for (size_t me = 0; me < ranges.size(); ++me)
-      threads.emplace_back([&, me] { run_steps(*loops[me], kSteps, outcomes[me]); });
-    for (std::thread& thread : threads) thread.join();
-    return outcomes;
+    void train(int steps) {
+      if (loops.empty()) make();
+      std::vector<std::thread> threads;
+      for (size_t me = 0; me < loops.size(); ++me)
+        threads.emplace_back([this, me, steps] { run_steps(*loops[me], steps, outcomes[me]); });
+      for (std::thread& thread : threads) thread.join();
+    }
+    WorkerThreads together;
+    std::vector<Outcome> outcomes;
+    std::function<void()> make;
+    std::vector<std::unique_ptr<TrainLoop>> loops;
+  };
+  template <class Kind = WalkRecipe>
+  static std::vector<Outcome> workers(const WalkSettings& settings, const std::vector<ShardRange>& ranges,
+                                      Between between) {
+    Workers<Kind> all(settings, ranges, between);
+    all.train(kSteps);
+    return all.outcomes;
   }
   static void expect_same(const Outcome& want, const Outcome& got) {
     EXPECT_EQ(want.losses, got.losses);
@@ -175,10 +160,10 @@ TEST_F(Executors, WorkersGiveTheBitsOfOneWhereMessagesGoThroughTheHost) {
   WalkSettings settings;
   settings.messages = true;
   const Outcome want = serial(settings);
-  for (const bool on_gpu : {false, true}) {
+  for (const Between between : {Between::kCpus, Between::kGpus}) {
     std::optional<OnEmulatedGpu> on;
-    if (on_gpu) on.emplace();
-    for (const Outcome& got : workers(settings, {{0, 2}, {2, 6}}, on_gpu)) expect_same(want, got);
+    if (between == Between::kGpus) on.emplace();
+    for (const Outcome& got : workers(settings, {{0, 2}, {2, 6}}, between)) expect_same(want, got);
   }
 }
 
@@ -250,9 +235,9 @@ TEST_F(Executors, WorkersGiveTheBitsOfOne) {
   const Outcome want = serial(settings);
   for (const auto& ranges :
        std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 2}, {2, 6}}, {{0, 1}, {1, 4}, {4, 6}}}) {
-    for (const Outcome& got : workers(settings, ranges, false)) expect_same(want, got);
+    for (const Outcome& got : workers(settings, ranges, Between::kCpus)) expect_same(want, got);
     OnEmulatedGpu on;
-    for (const Outcome& got : workers(settings, ranges, true)) {
+    for (const Outcome& got : workers(settings, ranges, Between::kGpus)) {
       expect_same(want, got);
       EXPECT_TRUE(got.notes.empty()) << got.notes.front();
     }
@@ -266,17 +251,49 @@ TEST_F(Executors, WorkersWhoseGpusSumByThemselvesLaunchAStepAsOneGraph) {
   const Outcome want = serial(settings);
   for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 2}, {2, 6}}, {{0, 1}, {1, 4}, {4, 6}}}) {
     int replays[2];
-    for (const bool peers : {false, true}) {
+    for (const Between between : {Between::kGpus, Between::kPeers}) {
       OnEmulatedGpu on;
-      for (const Outcome& got : workers(settings, ranges, true, peers)) {
+      for (const Outcome& got : workers(settings, ranges, between)) {
         expect_same(want, got);
         EXPECT_TRUE(got.notes.empty()) << got.notes.front();
       }
-      replays[peers] = on.gpu->replays;
+      replays[between == Between::kPeers] = on.gpu->replays;
     }
     const int workers = static_cast<int>(ranges.size());
     EXPECT_GE(replays[0] - replays[1], workers * (kSteps - 8)) << replays[0] << " and " << replays[1];
   }
+}
+
+// A wait that ends at once: the sum is left, with the update behind it held, and queued again until the other is there.
+TEST_F(Executors, WhoWaitsForALateWorkerInsideAStepsGraphUpdatesOnce) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  OnEmulatedGpu on;
+  Workers<> workers(settings, {{0, 2}, {2, 6}}, Between::kPeers);
+  workers.together.wait_ns = 1;
+  sums_left = 0;
+  workers.train(kSteps);
+  EXPECT_GT(sums_left, 0);
+  for (const Outcome& got : workers.outcomes) expect_same(want, got);
+}
+
+TEST_F(Executors, AWorkerWhoseOthersAreGoneLeavesAStepsGraphAndUpdatesNothing) {
+  const WalkSettings settings;
+  OnEmulatedGpu on;
+  Workers<> workers(settings, {{0, 2}, {2, 6}}, Between::kPeers);
+  workers.train(21);  // the next step has no walk
+  TrainLoop& loop = *workers.loops[0];
+  std::map<std::string, at::Tensor> before;
+  for (const auto& [name, tensor] : everything(loop)) before[name] = tensor.clone();
+  const int replays = on.gpu->replays;
+  workers.together.abandon = true;
+  EXPECT_THROW(loop.step(), MembersChanged);
+  EXPECT_EQ(on.gpu->replays, replays) << "it asked before";
+  workers.together.abandon = false;
+  workers.together.abandon_when([&] { return on.gpu->replays > replays; });
+  EXPECT_THROW(loop.step(), MembersChanged);
+  EXPECT_EQ(on.gpu->replays, replays + 1);
+  for (const auto& [name, tensor] : everything(loop)) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
 }
 
 // At a step at which walk does not run: what was received in the step before counts no more.
@@ -333,8 +350,8 @@ TEST_F(Executors, UpdatesThatAreNoNumbersAreSkippedAlike) {
   EXPECT_TRUE(std::ranges::any_of(want.losses, [](double loss) { return !std::isfinite(loss); }));
   OnEmulatedGpu on;
   for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 1}, {1, 4}, {4, 6}}})
-    for (const bool peers : {false, true})
-      for (const Outcome& got : workers(settings, ranges, true, peers)) {
+    for (const Between between : {Between::kGpus, Between::kPeers})
+      for (const Outcome& got : workers(settings, ranges, between)) {
         for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
         EXPECT_EQ(got.notes, want.notes);
       }
@@ -357,8 +374,8 @@ TEST_F(Executors, ASumThatIsNoNumberIsSkippedAlikeThoughItsPartsAreNumbers) {
   run_steps(*alone_of<SteepWalk>(settings), kSteps, want);
   ASSERT_EQ(want.notes.size(), static_cast<size_t>(kSteps));
   OnEmulatedGpu on;
-  for (const bool peers : {false, true})
-    for (const Outcome& got : workers<SteepWalk>(settings, {{0, 2}, {2, 6}}, true, peers)) {
+  for (const Between between : {Between::kGpus, Between::kPeers})
+    for (const Outcome& got : workers<SteepWalk>(settings, {{0, 2}, {2, 6}}, between)) {
       for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
       EXPECT_EQ(got.notes, want.notes);
     }

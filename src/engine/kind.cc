@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "base/sha256.h"
 #include "engine/gpu_device.h"
@@ -71,14 +72,19 @@ std::string arithmetic() {
 
 }  // namespace
 
-nlohmann::json device_kind_parts() {
+nlohmann::json without_card(nlohmann::json parts) {
+  for (const char* part : {"card", "multiprocessors", "cudnn", "arithmetic"}) parts.erase(part);
+  return parts;
+}
+
+nlohmann::json device_kind_parts(bool own_arithmetic) {
   if (gpu()) {
     nlohmann::json parts = nlohmann::json::parse(gpu()->kind_parts());
     parts["host"] = {{"vector_kernels", at::get_cpu_capability()}, {"arithmetic", arithmetic()}};  // schedules, data
     parts["tandem"] = TANDEM_VERSION;
     parts["layers"] = kLayers;
     parts["compiler"] = __VERSION__;
-    return parts;
+    return own_arithmetic ? without_card(std::move(parts)) : parts;
   }
   utsname name{};
   uname(&name);
@@ -95,16 +101,20 @@ nlohmann::json device_kind_parts() {
           {"compiler", __VERSION__}};
 }
 
-std::string device_kind() {
-  const nlohmann::json parts = device_kind_parts();
+std::string kind_of(const nlohmann::json& parts) {
   Sha256 hash;
   hash.update(parts.dump());
-  if (gpu())
-    return fmt::format("cuda-{}-{}sm-{}", parts["capability"].get<std::string>(), parts["multiprocessors"].get<int>(),
-                       hash.hex().substr(0, 12));
+  const std::string end = hash.hex().substr(0, 12);
+  if (parts.value("device", "") == "cuda") {
+    const std::string capability = parts["capability"];
+    if (!parts.contains("multiprocessors")) return fmt::format("cuda-{}-{}", capability, end);
+    return fmt::format("cuda-{}-{}sm-{}", capability, parts["multiprocessors"].get<int>(), end);
+  }
   std::string vector = parts["vector_kernels"];
   std::transform(vector.begin(), vector.end(), vector.begin(), ::tolower);
-  return fmt::format("cpu-{}-{}-{}", parts["machine"].get<std::string>(), vector, hash.hex().substr(0, 12));
+  return fmt::format("cpu-{}-{}-{}", parts["machine"].get<std::string>(), vector, end);
 }
+
+std::string device_kind(bool own_arithmetic) { return kind_of(device_kind_parts(own_arithmetic)); }
 
 }  // namespace tandem

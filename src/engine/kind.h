@@ -6,10 +6,13 @@
 
 namespace tandem {
 
-// "cpu-x86_64-avx512-1a2b3c4d5e6f" or "cuda-9.0-132sm-1a2b3c4d5e6f": the device of this process, and a hash of
-// kind_parts().
-std::string device_kind();
+// "cpu-x86_64-avx512-1a2b3c4d5e6f" or "cuda-9.0-132sm-1a2b3c4d5e6f": the device of this process, and a hash of its
+// parts. Where a recipe's arithmetic is all ours (Recipe::has_own_arithmetic), a GPU's model and size are no part of
+// its kind, nor are libraries: "cuda-9.0-1a2b3c4d5e6f".
+std::string device_kind(bool own_arithmetic);
 // CPU vendor, family, model and flags, or the GPU's model and size; libtorch, its libraries; our compiler and version.
-nlohmann::json device_kind_parts();
+nlohmann::json device_kind_parts(bool own_arithmetic);
+nlohmann::json without_card(nlohmann::json parts_of_gpu);
+std::string kind_of(const nlohmann::json& parts);
 
 }  // namespace tandem

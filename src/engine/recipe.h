@@ -45,6 +45,7 @@ struct Phase {
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
   bool exchange = false;      // messages to other shards, to be read in the next phase
+  int64_t joined_floats = 0;  // the longest StepSum that stands for it in a fused step
   int all_to_all = 0;         // floats of a row for every shard, which the next phase reads: they stay on the device
   int64_t every = 1;          // it runs at steps 0, n, 2n, ...; a step's last phase runs at every step
   // run() may be captured as a CUDA graph and replayed at other steps: it is the same tensor operations at every step,
@@ -196,16 +197,38 @@ struct StepContext {
   StepRecord* record = nullptr;  // loss, samples, epoch and metrics are the recipe's to fill in
 };
 
-// A whole step as one queue of GPU work, for a worker that holds every shard. It must give the bits of the phases. The
-// engine adds the update, copies `params` to the GPU before and `outputs` back after, and captures all of it once.
+// A sum over all workers in the middle of a fused step, on the device.
+struct StepSum {
+  int counts = 0;                    // integers that are added up
+  const int64_t* counted = nullptr;  // those of this worker's shards
+  int64_t* total = nullptr;          // those of all
+  int64_t floats = 0;                // numbers of which each worker fills in some and leaves zeros elsewhere
+  const float* mine = nullptr;
+  float* joined = nullptr;  // everybody's: the same bits
+};
+
+// A whole step as one queue of GPU work. It must give the bits of the phases. The engine adds the update, copies
+// `params` to the GPU before and `outputs` back after, and captures all of it once.
 class FusedStep {
  public:
   virtual ~FusedStep() = default;
   virtual size_t params_bytes() const = 0;
   virtual void fill_params(int64_t step, double loss_scale, std::byte* params) = 0;
   virtual void queue_first(const std::byte* params) {}  // once, before the first step
-  // All phases up to the combined gradient; `total` is zero at first, and what is written stays until the next step.
+
+  // Where this worker holds every shard: all phases up to the combined gradient; `total` is zero at first, and what is
+  // written stays until the next step.
   virtual void queue_work(const std::byte* params, float* total) = 0;
+
+  // Where others hold shards too, the same in parts: one before each sum, and the last, which makes the gradient of
+  // each subtree that this worker's shards make up; those are zero at first, and what is written stays. Where a sum did
+  // not end, `hold` is 0 on the device and the parts after it come again: they run then without valid sums, read
+  // nothing by them and change no state that lasts. For recipes whose shards have state: a worker's death sends all
+  // back to a snapshot, so a part need not be undone.
+  virtual std::vector<StepSum> sums() { return {}; }
+  virtual void queue_part(int part, const std::byte* params, const int64_t* hold, std::span<float* const> gradients) {}
+  virtual void queue_combined(const float* total, const int64_t* hold) {}  // its part of the total, before the update
+
   virtual size_t output_bytes() const = 0;
   virtual TargetUpdate target_update() const { return {}; }  // of all weights, in the update's kernel
   virtual void queue_applied(const UpdateDecision* decision, std::byte* outputs) = 0;  // after the update
@@ -231,9 +254,12 @@ class Recipe {
   // state: where a sum is not finite, the engine calls run() shard by shard to find out which shard it was.
   virtual void run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
-  // The recipe's own kernels for a whole step, on a GPU, for a worker that holds all shards; null: it has none. Made
-  // anew when shards or their state change.
+  // The recipe's own kernels for a whole step of this worker's shards, on a GPU; null: it has none. Made anew when
+  // shards or their state change.
   virtual std::unique_ptr<FusedStep> fused_step(JobState& state) { return nullptr; }
+  // All that a step computes on this device is done by kernels of ours, so that its bits depend on a GPU's compute
+  // capability alone, and not on its model or how many multiprocessors it has.
+  virtual bool has_own_arithmetic() const { return false; }
   // ---- validation (engine/validation.h) ----
   virtual std::vector<ValidationSet> validation_sets() const { return {}; }  // once build() was called
   // One slice of a set: forward only, without random numbers and without change of any state. batch() is the slice.

@@ -109,8 +109,12 @@ std::unique_ptr<Executor> TrainLoop::choose_executor(const PhaseRun& run) {
   return make_serial(*shards_);
 }
 
+// Where others hold shards, once their GPUs and this one sum by themselves: all find that at the same step.
 FusedExecutor* TrainLoop::fused() {
-  if (!std::exchange(looked_for_fused_, true)) fused_ = FusedExecutor::make(*shards_);
+  DeviceCombine* const sums = combine_->as_device();
+  if (looked_for_fused_ || !(shards_->holds_all() || (sums && sums->queues_steps()))) return fused_.get();
+  looked_for_fused_ = true;
+  fused_ = FusedExecutor::make(*shards_);
   return fused_.get();
 }
 
@@ -271,6 +275,12 @@ ContributionLayout TrainLoop::largest_layout() const {
   for (const Phase& phase : phases_) look_at(phase);
   for (const Phase& phase : validation_->phases()) look_at(phase);
   return largest;
+}
+
+int64_t TrainLoop::longest_joined() const {
+  int64_t longest = 0;
+  for (const Phase& phase : phases_) longest = std::max(longest, phase.joined_floats);
+  return longest;
 }
 
 bool TrainLoop::stateful() const { return state_.has_shard_state() || largest_layout().exchange; }

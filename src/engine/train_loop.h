@@ -80,6 +80,7 @@ class TrainLoop {
   const std::vector<Phase>& phases() const { return phases_; }
   // The largest contribution of any phase: what a transport must have room for.
   ContributionLayout largest_layout() const;
+  int64_t longest_joined() const;  // floats, between GPUs that sum by themselves (StepSum)
   // A worker's death loses what its shards held, so everybody goes back to a snapshot.
   bool stateful() const;
   Update& update() { return update_; }

@@ -216,6 +216,7 @@ Worker::NextGeneration Worker::await_generation() {
   next.shape.max_floats = largest.floats;
   next.shape.max_counts = largest.counts;
   next.shape.max_maxima = largest.maxima;
+  next.shape.max_joined = loop_->longest_joined();
   next.shape.exchange = largest.exchange;
   next.base = body.at("base");
   next.speed = body.value("speed", 1.0);

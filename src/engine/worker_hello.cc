@@ -19,8 +19,8 @@ nlohmann::json hello_of(TrainLoop& loop, const SnapshotLayout& layout, int64_t l
   for (const Phase& phase : loop.validation().phases()) phases.push_back(phase.name);
   return {{"hello", kProtocolVersion},
           {"version", TANDEM_VERSION},
-          {"kind", device_kind()},
-          {"kind_parts", device_kind_parts()},
+          {"kind", device_kind(loop.recipe().has_own_arithmetic())},
+          {"kind_parts", device_kind_parts(loop.recipe().has_own_arithmetic())},
           {"versions", {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}},
           {"unit", loop.recipe().unit()},
           {"total_steps", last_step},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,7 +21,8 @@
 namespace tandem {
 
 PeerMeans peer_means(std::span<const Channel> links, int me, const ShmShape& shape, const SharedMemory& segment) {
-  PeerMeans means{.words = peer_words(shape, segment), .sockets = {}, .most_floats = shape.max_floats};
+  PeerMeans means{
+      .words = peer_words(shape, segment), .sockets = {}, .most_floats = std::max(shape.max_floats, shape.max_joined)};
   for (const Channel& link : links) means.sockets.push_back(fcntl(link.fd(), F_DUPFD_CLOEXEC, 0));
   means.sockets.insert(means.sockets.begin() + me, -1);
   return means;
@@ -108,9 +110,13 @@ std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> co
                         .stream = ours ? ours->stream() : nullptr,
                         .idle = [ours] { return !ours || ours->idle(); },
                         .blocks = kernels->most_blocks(),
+                        .steps = ours != nullptr,
                         .device_memory = device_memory_.get(),
                         .host_memory = host_memory_.get()};
   PeerSumLink::Options options{.required = true, .waits = true, .note = note_, .log = log_};
+  options.tell = [this](const std::string& words) {
+    if (std::exchange(told_, words) != words) note_(words);
+  };
   if (!ours) options.wait_ns = 1'000'000;  // the kernel's wait is this thread's own
   auto link = std::make_unique<PeerSumLink>(members, *means.words, socket_peer_mail(std::move(means.sockets)),
                                             std::move(with), std::move(options), means.most_floats, watch);

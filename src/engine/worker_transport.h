@@ -66,6 +66,7 @@ class WorkerTransport {
   std::function<int64_t()> step_;
   std::unique_ptr<PeerMemory> device_memory_, host_memory_;
   PeerSumLink* peers_ = nullptr;  // of the combine that is in use
+  std::string told_;              // of the way that it uses
   std::unique_ptr<NcclTransport> nccl_;
 };
 

@@ -7,8 +7,10 @@
 //   show my partials | published | wait for all | add up my slice, show it | reduced | wait for all | gather
 // Why one buffer of each is enough: partials are shown anew by the next sum, after this one ended here, when all had
 // `reduced`, so nobody reads them any more. A slice is written again once all have `published` the next sum, which each
-// does after it had gathered this one.
+// does after it had gathered this one. Slices of all sums have one place, in which no sum shows partials: who is late
+// may still gather this one's while the next one's partials are shown.
 // Integers go with block 0: all are shown to everybody, and each member adds up all of them.
+// Of sums that are queued together, one that was left unfinished holds those behind it: they leave at once.
 // Who has `reduced` in all its blocks has done its part: the others can end this sum without it, and none of them ends
 // it before. So it is the mark of completion (reduce/peer_words.h), and what follows on the GPU may use the total.
 // A dead member's GPU may go on for a while, so its flags alone don't tell what the launcher found there. Before it
@@ -35,6 +37,7 @@ inline constexpr int kMostPeers = 16;
 inline constexpr int kMostPeerPartials = 64;
 inline constexpr int kMostPeerBlocks = 64;
 inline constexpr int kMostPeerPending = 8;  // partial sums that wait at once, along the tree
+inline constexpr int kMostPeerSums = 4;     // that are queued together
 inline constexpr int64_t kPeerPage = 4096;  // a member's control has its own
 
 // Of one block of one member; written by that block alone.
@@ -44,12 +47,12 @@ struct PeerFlag {
 
 // A member's own, in host memory that its GPU reaches.
 struct PeerControl {
-  uint64_t sequence = 0;                      // of the sum to do
-  uint64_t abandon = 0;                       // not 0: every wait ends at once
-  uint64_t closed = 0;                        // by the launcher: 0 | kPeerClosed | peer_closed_up_to()
-  uint64_t waited_ns = 0;                     // of block 0 in the last call, until all had published
-  uint64_t took_ns = 0;                       // by block 0, all of that call
-  uint32_t unfinished[kMostPeerBlocks] = {};  // not 0: the block left before its end
+  uint64_t sequence = 0;   // of the sum to do; of several that are queued together, of the first
+  uint64_t abandon = 0;    // not 0: every wait ends at once
+  uint64_t closed = 0;     // by the launcher: 0 | kPeerClosed | peer_closed_up_to()
+  uint64_t waited_ns = 0;  // of block 0, until all had published; in all calls since the host set it to 0
+  uint64_t took_ns = 0;    // the same, all of each call
+  uint32_t unfinished[kMostPeerSums][kMostPeerBlocks] = {};  // not 0: the block left before its end
 };
 
 // What the shards on this GPU left there, added to the integers that the host gives.
@@ -68,6 +71,8 @@ struct PeerSum {
   int partials = 1, first = 0;                   // of all members; of them ours begin at `first`
   int mine = 1;                                  // how many are ours
   int pending = 1;                               // see tree_depth()
+  int ahead = 0;                                 // of sums that are queued together, so many come before it
+  bool bits = false;                             // numbers are joined by OR: one partial has them, the others zeros
   uint64_t generation = 0;                       // below 2^24
   int64_t floats = 0;                            // of a vector; may be 0
   int32_t counts = 0, maxima = 0;                // integers: the first are summed, of the rest the largest wins
@@ -77,16 +82,19 @@ struct PeerSum {
   uint8_t merges[kMostPeerPartials] = {};        // after each partial, as SumTree::merges()
   const float* partial[kMostPeerPartials] = {};  // whole vectors, as this member reads them; ours where they lie
   const float* slice[kMostPeers] = {};           // the others' slices of the total, each from its own first float
-  // Where others read ours, twice if some reach our GPU and some do not; null: nobody reads there. First our partials,
-  // then our slice.
+  // Where others read ours, twice if some reach our GPU and some do not; null: nobody reads there. First our partials;
+  // our slice at `slice_at`, the same in all sums, where no sum has a partial.
   float* shown[2] = {};
+  int64_t slice_at = 0;
   float* total = nullptr;
-  const int64_t* integers = nullptr;  // ours, as the host gives them
+  const int64_t* integers = nullptr;  // ours, as the host gives them; null: none
   PeerShardWords of_shards;           // to be added to `integers`
   int64_t* shown_integers = nullptr;  // [members][integer_stride], in host memory that all GPUs reach
   int64_t integer_stride = 0;
   int64_t* total_integers = nullptr;
-  int64_t* bad = nullptr;         // set to 0 where the sum did not end, or the flag was raised; else left alone
+  // Set to 0 where the sum did not end, or the flag was raised; else left alone. One that has others `ahead` of it does
+  // nothing where it is 0.
+  int64_t* bad = nullptr;
   PeerFlag* flags = nullptr;      // [members][kMostPeerBlocks]
   std::byte* controls = nullptr;  // [members], a page each
   PeerControl* control = nullptr;
@@ -107,7 +115,7 @@ TANDEM_HD bool peer_had_part(uint64_t closed, uint64_t sequence) {
 }
 
 struct PeerKernels {
-  static constexpr KernelTableId kId{"peer_sum", 2};
+  static constexpr KernelTableId kId{"peer_sum", 3};
   static const PeerKernels& cpu();
 
   void (*queue)(const PeerSum& sum, void* stream);

@@ -161,8 +161,12 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
     telemetry_->say(
         fmt::format("sync_bn shards run in lock-step: {} gradients of {:.1f} MiB and all activations are alive at once",
                     s.shards, static_cast<double>(facts_.lockstep_bytes) / (1 << 20)));
-  telemetry_->say(facts_.kind.starts_with("mixed(")
-                      ? fmt::format("exact   not promised: {}", facts_.kind)
+  const bool any_card = facts_.kind_parts.value("device", "") == "cuda" && !facts_.kind_parts.contains("card");
+  telemetry_->say(facts_.kind.starts_with("mixed(") ? fmt::format("exact   not promised: {}", facts_.kind)
+                  : any_card
+                      ? fmt::format("exact   same bits on every GPU of compute capability {}, unequal ones too, for "
+                                    "all arithmetic is our own: kind {}",
+                                    facts_.kind_parts.value("capability", "?"), facts_.kind)
                       : fmt::format("exact   same bits on every machine of kind {}", facts_.kind));
   for (const std::string& note : notes_)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)

@@ -30,6 +30,10 @@ void queue_counted_serve(const DqnShape& shape, const DqnWork& work, const Serve
   ++queued_calls.serve;
   cuda::queue_serve(shape, work, draws, stream);
 }
+void queue_counted_receive(const DqnShape& shape, const DqnWork& work, const std::byte* rows, CUstream_st* stream) {
+  ++queued_calls.receive;
+  cuda::queue_receive(shape, work, rows, stream);
+}
 void queue_counted_learn(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, float* gradient,
                          float* tail, CUstream_st* stream) {
   ++queued_calls.learn;
@@ -43,8 +47,10 @@ void queue_counted_packing(const DqnShape& shape, const DqnOffsets& offsets, con
 }  // namespace
 
 const KernelTables& EmulatedDqnGpu::kernel_tables() const {
-  static const DqnKernels dqn{cuda::queue_observe, queue_counted_act,        cuda::queue_draws,    queue_counted_serve,
-                              queue_counted_learn, cuda::queue_after_update, queue_counted_packing};
+  static const DqnKernels dqn{cuda::queue_observe,  queue_counted_act,    cuda::queue_draws,
+                              cuda::queue_acted,    queue_counted_serve,  queue_counted_receive,
+                              queue_counted_learn,  cuda::queue_combined, cuda::queue_after_update,
+                              queue_counted_packing};
   static const WebKernels web{cuda::advance_web};
   static const KernelTables tables = KernelTables().add(dqn).add(web);
   return tables;

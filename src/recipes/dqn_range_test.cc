@@ -137,7 +137,7 @@ TEST_F(EmulatedDqn, APhaseIsOneSetOfLaunchesForAllShardsOfAWorker) {
   for (const bool batched : {true, false}) {
     const auto loop =
         batched ? trained<ByPhases>(settings, {"analysis"}, 1) : trained<ShardByShard>(settings, {"analysis"}, 1);
-    queued_calls = {};
+    queued_calls.clear();
     loop->step();
     const int sets = batched ? 1 : 4;
     EXPECT_EQ(queued_calls.act, sets);

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,7 +22,8 @@ namespace tandem {
 
 // Calls of the kernels' launchers since somebody set them to zero.
 struct QueuedCalls {
-  int act = 0, serve = 0, learn = 0, pack = 0;
+  std::atomic<int> act = 0, serve = 0, receive = 0, learn = 0, pack = 0;
+  void clear() { act = serve = receive = learn = pack = 0; }
 };
 inline QueuedCalls queued_calls;
 
@@ -65,7 +67,7 @@ inline std::vector<Dqn::Named> environments_of(const std::vector<std::string>& n
   return agents;
 }
 
-// A worker that holds some shards has no fused step; this one, which holds all, does not use it.
+// As a worker that holds some shards goes through a step where the GPUs don't sum by themselves.
 class ByPhases : public Dqn {
  public:
   using Dqn::Dqn;

@@ -42,6 +42,7 @@ struct Total {
 using Partials = std::vector<ExactSum<float>::Partial>;
 
 struct DeviceIntegers;  // direct_gpu_link.h
+struct QueuedSum;
 
 // What the capture of a CUDA graph asks of a combine, whose floats lie on a GPU.
 class DeviceCombine {
@@ -59,7 +60,15 @@ class DeviceCombine {
   virtual void begin_total() {}
   virtual std::span<const float> queue_total(const DeviceIntegers& integers) { return {}; }
   virtual bool end_total() { return true; }
-  virtual double total_seconds() const { return 0; }  // that the last one took on the GPU
+
+  // The same for all combines of a step at once, each a sum at its place among other work, where nothing of it needs
+  // the host: begin_totals() | queue() of each, or a replay | end_totals() says how many have ended: the others come
+  // again. Each has its sequence number. `maxima`: the host's, of a sum that takes them.
+  virtual bool queues_steps() const { return false; }  // from now on; the same on all workers
+  virtual void begin_totals(int sums, std::span<int64_t> maxima) {}
+  virtual void queue(const QueuedSum& sum) {}
+  virtual int end_totals() { return 0; }
+  virtual double total_seconds() const { return 0; }  // that the last ones took on the GPU
 
  protected:
   ~DeviceCombine() = default;

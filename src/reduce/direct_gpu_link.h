@@ -35,6 +35,17 @@ struct DeviceIntegers {
   PeerShardWords of_shards;
   int64_t* total = nullptr;
   int64_t* bad = nullptr;
+  bool from_host = true;  // what the host gave is added
+};
+
+// A sum that is queued on the GPU.
+struct QueuedSum {
+  float* total = nullptr;
+  std::span<const float* const> mine;  // this member's partial sums; with `bits` its vector
+  int64_t floats = 0;
+  bool bits = false;  // as in PeerSum
+  int ahead = 0;      // so many come before it since begin_queued()
+  DeviceIntegers integers;
 };
 
 class DirectGpuLink {
@@ -46,6 +57,8 @@ class DirectGpuLink {
   virtual bool carries() const = 0;
   // Whether sum() is a combine by itself, of integers too: no finish() follows it, but completed(). The same on all.
   virtual bool completes() const { return false; }
+  // Whether, from now on, all sums of a step may be queued at once. The same on all.
+  virtual bool queues_steps() const { return false; }
   // total[i] = the sum over all shards, on the GPU; `mine`: this member's partial sums. `integers`, of a link that
   // completes: ours, and then those of all. Nothing is under way any more when it returns. When it throws
   // MembersChanged, `mine` may still be read until the link of the next generation is made, or this one is gone: what
@@ -53,15 +66,14 @@ class DirectGpuLink {
   virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
                    LinkIntegers integers) = 0;
 
-  // The same, of a link that completes, in three parts, so that a CUDA graph may hold the middle one. Between begin and
-  // end it is launched once; end_queued() waits for all that was launched. False: others are late, queue it again (what
-  // was done is not done twice); `bad` holds then whatever comes after it.
+  // The same, of a link that completes, in three parts, so that a CUDA graph may hold the middle one: one sum, or
+  // several with other work between them. Between begin and end each is queued; end_queued() waits for all that
+  // was launched and says how many have ended. Those that have not, since others are late, are queued again, from the
+  // first of them on (what was done is not done twice); `bad` holds then whatever comes after it.
   virtual void begin_queued(int64_t sequence, LinkIntegers ours) { throw std::logic_error("nothing is queued here"); }
-  virtual void queue(float* total, std::span<const float* const> mine, int64_t floats, const DeviceIntegers& integers) {
-    throw std::logic_error("nothing is queued here");
-  }
-  virtual bool end_queued(int64_t sequence) { throw std::logic_error("nothing is queued here"); }
-  virtual double last_seconds() const { return 0; }  // that the last sum took on the GPU
+  virtual void queue(const QueuedSum& sum) { throw std::logic_error("nothing is queued here"); }
+  virtual int end_queued(int64_t sequence, int sums) { throw std::logic_error("nothing is queued here"); }
+  virtual double last_seconds() const { return 0; }  // that the last sums took on the GPU
 
   virtual int words() const = 0;                                      // that it wants to exchange in the next combine
   virtual void give(std::span<int64_t> words, int64_t sequence) = 0;  // none below 0; throws MembersChanged

@@ -115,14 +115,26 @@ std::span<const float> GpuCombine::queue_total(const DeviceIntegers& integers) {
   std::vector<const float*> mine;
   for (const auto& partial : partials) mine.push_back(partial.values.data());
   float* const there = now_->length > 0 ? now_->total(partials) : nullptr;
-  link_->queue(there, mine, now_->length, integers);
+  link_->queue({.total = there, .mine = mine, .floats = now_->length, .integers = integers});
   return {there, static_cast<size_t>(now_->length)};
 }
 
 bool GpuCombine::end_total() {
-  if (!link_->end_queued(inner_->next_sequence())) return false;
+  if (link_->end_queued(inner_->next_sequence(), 1) == 0) return false;
   inner_->completed();
   return true;
+}
+
+void GpuCombine::begin_totals(int sums, std::span<int64_t> maxima) {
+  inner_->begin({});  // asks whether the members are still these
+  link_->begin_queued(inner_->next_sequence(), {{}, maxima});
+  sums_ = sums;
+}
+
+int GpuCombine::end_totals() {
+  const int ended = link_->end_queued(inner_->next_sequence(), sums_);
+  for (int i = 0; ended == sums_ && i < sums_; ++i) inner_->completed();
+  return ended;
 }
 
 Total GpuCombine::finish() {

@@ -33,6 +33,10 @@ class GpuCombine : public Combine, public DeviceCombine {
   void begin_total() override;
   std::span<const float> queue_total(const DeviceIntegers& integers) override;
   bool end_total() override;
+  bool queues_steps() const override { return link_ && link_->queues_steps(); }
+  void begin_totals(int sums, std::span<int64_t> maxima) override;
+  void queue(const QueuedSum& sum) override { link_->queue(sum); }
+  int end_totals() override;
   double total_seconds() const override { return link_ ? link_->last_seconds() : 0; }
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override { return tree_.cover(mine_.first, mine_.last); }
@@ -62,6 +66,7 @@ class GpuCombine : public Combine, public DeviceCombine {
   bool linked_ = false;                  // the floats of this phase go over it
   bool completes_ = false;               // and everything else
   int added_ = 0;                        // shards, where it completes
+  int sums_ = 0;                         // that are queued together
   std::vector<int64_t> counts_, maxima_;
 };
 

@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace tandem {
@@ -12,10 +14,12 @@ namespace tandem {
 // member may have refused, and the words tell.
 inline constexpr double kLinkFormWaitSeconds = 1;
 
-// One look less often than the last: at first others may run, later for a moment nothing does.
-inline void pause_for_link(double waits_since) {
-  constexpr double kSpinSeconds = 0.0002;
-  if (monotonic_seconds() - waits_since < kSpinSeconds) {
+// One look less often than the last: at first others may run, later for a moment nothing does. What usually takes some
+// time is looked at often for so long, and a quarter longer: a sleep would end late by as much as a short step takes.
+inline void pause_for_link(double waits_since, double usual_seconds = 0) {
+  constexpr double kSpinSeconds = 0.0002, kMostSpinSeconds = 0.02;
+  const double spins = std::clamp(1.25 * usual_seconds, kSpinSeconds, kMostSpinSeconds);
+  if (monotonic_seconds() - waits_since < spins) {
     sched_yield();
     return;
   }

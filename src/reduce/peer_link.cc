@@ -111,6 +111,7 @@ void PeerSumLink::offer() {
   letter.kind = PeerLetter::Kind::kOffer;
   letter.bytes = area_bytes(members_.me);
   letter.blocks = gpu_.blocks;
+  letter.steps = gpu_.steps;
   if (gpu_.device_memory && refused_.empty()) {
     try {
       on_gpu_ = made(*gpu_.device_memory);
@@ -146,6 +147,7 @@ void PeerSumLink::hear(int member, PeerLetter letter) {
     switch (letter.kind) {
       case PeerLetter::Kind::kOffer: {
         peer.blocks = std::clamp(letter.blocks, 1, kMostPeerBlocks);
+        peer.steps = letter.steps;
         peer.host = true;
         if (letter.has_area && gpu_.device_memory) {
           try {
@@ -205,20 +207,24 @@ void PeerSumLink::take(std::span<const int64_t> largest) {
 void PeerSumLink::begin_carrying() {
   stage_ = Stage::kCarrying;
   blocks_ = gpu_.blocks;
+  all_queue_steps_ = gpu_.steps;
   std::vector<int> direct, by_host;
   bool somebody_reaches_ours = false, somebody_does_not = false;
   for (int m = 0; m < members(); ++m) {
     if (m == members_.me) continue;
     const Peer& peer = peers_[static_cast<size_t>(m)];
     blocks_ = std::min(blocks_, peer.blocks);
+    all_queue_steps_ = all_queue_steps_ && peer.steps;
     (peer.host ? by_host : direct).push_back(members_.ranks[static_cast<size_t>(m)]);
     (peer.reads_host ? somebody_does_not : somebody_reaches_ours) = true;
   }
   if (!somebody_reaches_ours) on_gpu_.reset();
   if (!somebody_does_not) on_host_.reset();
-  options_.log(
-      fmt::format("sums by kernels over {} members, {} blocks: reads {} on their GPUs, {} in pinned host memory{}",
-                  members(), blocks_, direct, by_host, no_area_.empty() ? "" : "; ours: " + no_area_));
+  const std::string reads = fmt::format("reads {} on their GPUs, {} in pinned host memory", direct, by_host);
+  options_.log(fmt::format("sums by kernels over {} members, {} blocks: {}{}", members(), blocks_, reads,
+                           no_area_.empty() ? "" : "; ours: " + no_area_));
+  if (members_.me == 0 && options_.tell)
+    options_.tell(fmt::format("the {} GPUs sum by kernels: rank {} {}", members(), members_.ranks[0], reads));
 }
 
 void PeerSumLink::use_host(int refuser) {
@@ -239,34 +245,38 @@ void PeerSumLink::ask(int64_t sequence) const {
   if (watch_.abandoned(members_.generation, sequence)) throw MembersChanged();
 }
 
-PeerSum PeerSumLink::arguments(float* total, std::span<const float* const> mine, int64_t floats) const {
+PeerSum PeerSumLink::arguments(const QueuedSum& sum) const {
   PeerSum s;
   s.members = members();
   s.me = members_.me;
-  s.partials = join_.partials();
-  s.first = join_.first_partial(members_.me);
-  s.mine = join_.partials(members_.me);
-  s.pending = tree_depth(join_.merges().data(), join_.partials());
-  s.blocks = peer_blocks(floats, s.members, blocks_);
+  s.blocks = peer_blocks(sum.floats, s.members, blocks_);
+  s.ahead = sum.ahead;
+  s.bits = sum.bits;
   s.generation = members_.generation;
-  s.floats = floats;
+  s.floats = sum.floats;
   s.stride = stride_;
   s.wait_ns = options_.wait_ns;
-  s.total = total;
+  s.total = sum.total;
   s.flags = words_.flags();
   s.control = &words_.control(s.me);
   s.controls = reinterpret_cast<std::byte*>(&words_.control(0));
   s.shown_integers = words_.shown_integers();
   s.integer_stride = words_.integer_stride;
   s.total_integers = words_.total_integers(s.me);
-  for (int k = 0; k < s.partials; ++k) s.merges[k] = static_cast<uint8_t>(join_.merges()[static_cast<size_t>(k)]);
+  s.mine = sum.bits ? 1 : join_.partials(s.me);
+  s.first = sum.bits ? s.me : join_.first_partial(s.me);
+  s.partials = sum.bits ? s.members : join_.partials();
+  for (int k = 0; k < s.partials; ++k)
+    s.merges[k] = static_cast<uint8_t>(sum.bits ? k > 0 : join_.merges()[static_cast<size_t>(k)]);
+  s.pending = sum.bits ? 2 : tree_depth(join_.merges().data(), join_.partials());
   for (int m = 0; m < s.members; ++m) {
-    const int first = join_.first_partial(m), count = join_.partials(m);
+    const int first = sum.bits ? m : join_.first_partial(m), count = sum.bits ? 1 : join_.partials(m);
     const float* const area = m == s.me ? nullptr : peers_[static_cast<size_t>(m)].area->data();
-    for (int k = 0; k < count && floats > 0; ++k)
-      s.partial[first + k] = m == s.me ? mine[static_cast<size_t>(k)] : area + k * stride_;
-    s.slice[m] = m == s.me ? nullptr : area + count * stride_;
+    for (int k = 0; k < count && sum.floats > 0; ++k)
+      s.partial[first + k] = m == s.me ? sum.mine[static_cast<size_t>(k)] : area + k * stride_;
+    s.slice[m] = m == s.me ? nullptr : area + join_.partials(m) * stride_;
   }
+  s.slice_at = join_.partials(s.me) * stride_;
   if (on_gpu_) s.shown[0] = on_gpu_->data();
   if (on_host_) s.shown[1] = on_host_->data();
   return s;
@@ -278,9 +288,14 @@ void PeerSumLink::sum(float* total, std::span<const float* const> mine, int64_t 
   int64_t* const totals = words_.total_integers(members_.me);
   begin_queued(sequence, integers);
   do
-    queue(total, mine, floats,
-          {.counts = static_cast<int>(counts), .maxima = static_cast<int>(maxima), .of_shards = {}, .total = totals});
-  while (!end_queued(sequence));
+    queue({.total = total,
+           .mine = mine,
+           .floats = floats,
+           .integers = {.counts = static_cast<int>(counts),
+                        .maxima = static_cast<int>(maxima),
+                        .of_shards = {},
+                        .total = totals}});
+  while (end_queued(sequence, 1) == 0);
   std::copy_n(totals, counts, integers.counts.data());
   std::copy_n(totals + counts, maxima, integers.maxima.data());
 }
@@ -292,6 +307,7 @@ void PeerSumLink::begin_queued(int64_t sequence, LinkIntegers ours) {
   std::ranges::copy(ours.maxima, std::ranges::copy(ours.counts, words_.own_integers(members_.me)).out);
   control().sequence = static_cast<uint64_t>(sequence);
   control().abandon = 0;
+  took_ = 0;
   expect_all_blocks();
 }
 
@@ -300,45 +316,55 @@ void PeerSumLink::expect_all_blocks() const {
   control().waited_ns = control().took_ns = 0;
 }
 
-void PeerSumLink::queue(float* total, std::span<const float* const> mine, int64_t floats,
-                        const DeviceIntegers& integers) {
-  const size_t partials = floats > 0 ? static_cast<size_t>(join_.partials(members_.me)) : 0;
-  if (mine.size() != partials || floats > most_floats_)
+void PeerSumLink::queue(const QueuedSum& sum) {
+  const size_t partials = sum.floats == 0 ? 0 : sum.bits ? 1 : static_cast<size_t>(join_.partials(members_.me));
+  if (sum.mine.size() != partials || sum.floats > most_floats_ || sum.ahead >= kMostPeerSums)
     throw std::logic_error("a sum over peers of another shape than its job's");
-  for (const float* const partial : mine)
-    if (reinterpret_cast<uintptr_t>(partial) % 16 != 0 || reinterpret_cast<uintptr_t>(total) % 16 != 0)
+  if (sum.ahead > 0 && !sum.integers.bad) throw std::logic_error("a sum over peers that nothing can hold");
+  for (const float* const partial : sum.mine)
+    if (reinterpret_cast<uintptr_t>(partial) % 16 != 0 || reinterpret_cast<uintptr_t>(sum.total) % 16 != 0)
       throw std::logic_error("a sum over peers of vectors that do not begin at a multiple of 16 bytes");
-  PeerSum s = arguments(total, mine, floats);
-  s.counts = integers.counts;
-  s.maxima = integers.maxima;
-  s.flag = integers.flag;
-  s.of_shards = integers.of_shards;
-  s.integers = words_.own_integers(s.me);
-  s.total_integers = integers.total;
-  s.bad = integers.bad;
+  PeerSum s = arguments(sum);
+  s.counts = sum.integers.counts;
+  s.maxima = sum.integers.maxima;
+  s.flag = sum.integers.flag;
+  s.of_shards = sum.integers.of_shards;
+  s.integers = sum.integers.from_host ? words_.own_integers(s.me) : nullptr;
+  s.total_integers = sum.integers.total;
+  s.bad = sum.integers.bad;
+  if (s.counts + s.maxima > words_.integer_stride)
+    throw std::logic_error("a sum over peers of more integers than its job's");
   gpu_.kernels->queue(s, gpu_.stream);
 }
 
-bool PeerSumLink::end_queued(int64_t sequence) {
+int PeerSumLink::end_queued(int64_t sequence, int sums) {
   const double begin = monotonic_seconds();
+  const int64_t last = sequence + sums - 1;
+  const auto gives_up = [&] { return watch_.abandoned(members_.generation, last); };
   bool abandoned = false;
   do {
-    abandoned = abandoned || watch_.abandoned(members_.generation, sequence);
+    abandoned = abandoned || gives_up();
     if (abandoned) std::atomic_ref(control().abandon).store(1);
     if (gpu_.idle()) break;
-    pause_for_link(begin);
+    pause_for_link(begin, usual_seconds_);
   } while (true);
   gpu_.device.wait();  // throws if the GPU has failed
+  usual_seconds_ = monotonic_seconds() - begin;
   late_ += static_cast<double>(control().waited_ns) * 1e-9;
-  took_ = static_cast<double>(control().took_ns) * 1e-9;
-  if (std::ranges::any_of(control().unfinished, [](uint32_t left) { return left != 0; })) {
-    while (words_.undecided() && !watch_.abandoned(members_.generation, sequence)) pause_for_link(begin);
-    if (abandoned || watch_.abandoned(members_.generation, sequence)) throw MembersChanged();
-    expect_all_blocks();
-    return false;
+  took_ += static_cast<double>(control().took_ns) * 1e-9;
+  const auto left = [&](int i) {
+    return std::ranges::any_of(control().unfinished[i], [](uint32_t block) { return block != 0; });
+  };
+  int ended = 0;
+  while (ended < sums && !left(ended)) ++ended;
+  if (ended == sums) {
+    check_ran(last);
+    return ended;
   }
-  check_ran(sequence);
-  return true;
+  while (words_.undecided() && !gives_up()) pause_for_link(begin);
+  if (abandoned || gives_up()) throw MembersChanged();
+  expect_all_blocks();
+  return ended;
 }
 
 void PeerSumLink::check_ran(int64_t sequence) const {

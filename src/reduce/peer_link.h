@@ -37,6 +37,7 @@ class PeerSumLink : public DirectGpuLink {
     void* stream = nullptr;
     std::function<bool()> idle;
     int blocks = kMostPeerBlocks;         // that it runs at once
+    bool steps = false;                   // several sums can be queued at once, with other work between them
     PeerMemory* device_memory = nullptr;  // null: every area lies in host memory
     PeerMemory* host_memory = nullptr;
   };
@@ -47,6 +48,7 @@ class PeerSumLink : public DirectGpuLink {
     int64_t wait_ns = 200'000'000;                 // a kernel's longest wait; GPUs with a display allow a second or two
     std::function<void(const std::string&)> note;  // for the user: that host memory is used, and why
     std::function<void(const std::string&)> log;
+    std::function<void(const std::string&)> tell;  // for the user, by the first member: which way is used
   };
 
   // `words`: the same memory for all members. `most_floats`: of a vector.
@@ -58,11 +60,12 @@ class PeerSumLink : public DirectGpuLink {
 
   bool carries() const override { return stage_ == Stage::kCarrying; }
   bool completes() const override { return true; }
+  bool queues_steps() const override { return carries() && all_queue_steps_; }
   void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
            LinkIntegers integers) override;
   void begin_queued(int64_t sequence, LinkIntegers ours) override;
-  void queue(float* total, std::span<const float* const> mine, int64_t floats, const DeviceIntegers& integers) override;
-  bool end_queued(int64_t sequence) override;
+  void queue(const QueuedSum& sum) override;
+  int end_queued(int64_t sequence, int sums) override;
   double last_seconds() const override { return took_; }
   int words() const override { return stage_ == Stage::kForming ? 2 : 0; }
   void give(std::span<int64_t> words, int64_t sequence) override;
@@ -74,6 +77,7 @@ class PeerSumLink : public DirectGpuLink {
   struct Peer {
     std::unique_ptr<PeerArea> area;
     int blocks = 0;
+    bool steps = false;
     bool host = false;      // we read its area in host memory
     bool answered = false;  // it has told where it reads ours, and has what it needs for that
     bool reads_host = false;
@@ -91,9 +95,8 @@ class PeerSumLink : public DirectGpuLink {
   void begin_carrying();
   void use_host(int refuser);
   void ask(int64_t sequence) const;
-  PeerSum arguments(float* total, std::span<const float* const> mine, int64_t floats) const;
+  PeerSum arguments(const QueuedSum& sum) const;
   PeerControl& control() const { return words_.control(members_.me); }
-  void begin_call(int64_t sequence);
   void expect_all_blocks() const;
   void check_ran(int64_t sequence) const;
 
@@ -107,9 +110,9 @@ class PeerSumLink : public DirectGpuLink {
   Join<float> join_;
   int64_t most_floats_, stride_;
   Stage stage_ = Stage::kForming;
-  bool ready_ = false, words_pinned_ = false;
+  bool ready_ = false, words_pinned_ = false, all_queue_steps_ = false;
   std::string refused_, no_area_;
-  double began_ = 0, late_ = 0, took_ = 0;
+  double began_ = 0, late_ = 0, took_ = 0, usual_seconds_ = 0;
   int blocks_ = 0;
   std::unique_ptr<PeerArea> on_gpu_, on_host_;
   std::vector<Peer> peers_;  // by member; our own is unused

@@ -16,7 +16,7 @@ struct Packet {
   PeerLetter::Kind kind;
   int32_t blocks;
   uint64_t bytes;
-  uint8_t has_area, host;
+  uint8_t has_area, steps, host;
   char handle[kMostHandle];
 };
 
@@ -29,7 +29,7 @@ class SocketPeerMail : public PeerMail {
   }
 
   void send(int member, const PeerLetter& letter) override {
-    Packet packet{letter.kind, letter.blocks, letter.bytes, letter.has_area, letter.host, {}};
+    Packet packet{letter.kind, letter.blocks, letter.bytes, letter.has_area, letter.steps, letter.host, {}};
     letter.handle.copy(packet.handle, kMostHandle - 1);
     iovec part{&packet, sizeof packet};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -75,6 +75,7 @@ class SocketPeerMail : public PeerMail {
     letter.blocks = packet.blocks;
     letter.bytes = packet.bytes;
     letter.has_area = packet.has_area != 0;
+    letter.steps = packet.steps != 0;
     letter.host = packet.host != 0;
     letter.handle = packet.handle;
     return letter;

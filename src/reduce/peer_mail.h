@@ -16,6 +16,7 @@ struct PeerLetter {
   uint64_t bytes = 0;     // of an area
   int blocks = 0;         // kOffer: that its GPU runs at once
   bool has_area = false;  // kOffer: on its GPU, by `fd` or else by `handle`
+  bool steps = false;     // kOffer: it can queue all sums of a step at once
   bool host = false;      // kReads: not the area on the GPU
   std::string handle;
   int fd = -1;  // owned by whoever has the letter

@@ -48,6 +48,7 @@ struct ShmShape {
   int shards = 1;
   std::vector<ShardRange> ranges;                          // by member
   int64_t max_floats = 0, max_counts = 0, max_maxima = 0;  // of any phase
+  int64_t max_joined = 0;                                  // floats that a link between GPUs joins at once
   bool exchange = false;
   uint64_t exchange_bytes = 4 << 20;  // room for one member's messages of a phase; more goes in rounds
 };

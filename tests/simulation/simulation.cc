@@ -40,6 +40,7 @@ Job draw_job(Dice& dice, int workers) {
   job.steps = workers > 24 ? dice.between(3, 8) : workers > 8 ? dice.between(5, 15) : dice.between(5, 40);
   job.stateful = dice.chance(50);
   job.gpus = dice.chance(50);
+  job.whole_steps = job.gpus && job.stateful && dice.chance(50);
   job.snapshot_every = dice.between(2, 9);
   job.check_every = dice.between(2, 6);
   return job;
@@ -335,7 +336,11 @@ ScheduleResult simulate(const Options& options) {
   ScheduleResult outcome = schedule.outcome();
   outcome.violation = violation;
   outcome.job = fmt::format("{} shards, {} phases, {} steps, {}{}, {} workers", job.shards, job.phases, job.steps,
-                            job.stateful ? "stateful" : "stateless", job.gpus ? ", summed on GPUs" : "", workers);
+                            job.stateful ? "stateful" : "stateless",
+                            job.whole_steps ? ", whole steps on GPUs"
+                            : job.gpus      ? ", summed on GPUs"
+                                            : "",
+                            workers);
   return outcome;
 }
 
@@ -346,7 +351,8 @@ const std::vector<std::pair<std::string, Mutant>>& mutants() {
       {"unclipped", Mutant::kUnclipped},      {"forget-restore", Mutant::kForgetRestore},
       {"drop-shard", Mutant::kDropShard},     {"zombie-mark", Mutant::kZombieMark},
       {"host-marks", Mutant::kHostMarks},     {"one-wait", Mutant::kOneWait},
-      {"not-held", Mutant::kNotHeld},         {"open-marks", Mutant::kOpenMarks}};
+      {"not-held", Mutant::kNotHeld},         {"held-goes-on", Mutant::kHeldGoesOn},
+      {"open-marks", Mutant::kOpenMarks}};
   return all;
 }
 

@@ -49,11 +49,32 @@ bool Worker::act() {
 
 bool Worker::act_dead() {
   if (gpu_goes_on <= 0 || !world_.segments.contains(generation) || !world_.job.on_gpus(sequence_)) return false;
-  const bool waits = stage == Stage::kWaitingForParts;
-  if (waits && combine().published != segment().members.size()) return false;
-  if (!waits && stage != Stage::kReducing && stage != Stage::kMarking) return false;
+  bool undecided = false;
+  switch (stage) {
+    case Stage::kWaitingForParts:
+      if (combine().published != segment().members.size()) return false;
+      --gpu_goes_on;
+      return stage = Stage::kReducing, true;
+    case Stage::kWaitingForMarks:
+      if (combine().done != segment().members.size() || !may_end(&undecided)) return false;
+      --gpu_goes_on;
+      return stage = Stage::kApplying, true;
+    case Stage::kComputing:
+      if (world_.job.begins_launch(sequence_)) return false;
+      break;
+    case Stage::kPublishing:
+      if (!world_.job.whole_steps) return false;
+      break;
+    case Stage::kApplying:
+      if (world_.job.ends_step(sequence_) || !world_.job.whole_steps) return false;  // nobody reads its weights
+      break;
+    case Stage::kReducing:
+    case Stage::kMarking:
+      break;
+    default:
+      return false;
+  }
   --gpu_goes_on;
-  if (waits) return stage = Stage::kReducing, true;
   return act();
 }
 
@@ -98,6 +119,8 @@ bool Worker::wait_for(size_t arrived, Stage then) {
   if (!complete && world_.job.on_gpus(sequence_) && launches_ < 3 && world_.dice.chance(20)) {  // the kernel leaves
     ++launches_;
     stage = world_.mutant == Mutant::kNotHeld && then == Stage::kApplying ? then : Stage::kLaunchingAgain;
+    if (world_.mutant == Mutant::kHeldGoesOn && world_.job.end_of_launch(sequence_) > sequence_)
+      ++sequence_, stage = Stage::kComputing;
     return true;
   }
   if (!complete && !over) return false;
@@ -165,12 +188,13 @@ void Worker::go_on() {
 }
 
 void Worker::compute() {
-  if (abandoned() && world_.dice.chance(70)) {
+  const bool host_looks = world_.job.begins_launch(sequence_);
+  if (host_looks && abandoned() && world_.dice.chance(70)) {
     stage = Stage::kAbandoned;
     return;
   }
   contributions_.clear();
-  launches_ = 1;
+  if (host_looks) launches_ = 1;
   for (int shard = range_.first; shard < range_.last; ++shard) {
     contributions_.push_back(world_.job.contribution(weights_, shard_states_[shard], sequence_, shard));
     shard_states_[shard] = world_.job.next_shard_state(shard_states_[shard], weights_, sequence_);
@@ -186,7 +210,7 @@ void Worker::publish() {
     now.contributions[shard] = contributions_[shard - range_.first] ^ (fenced ? 0xdead : 0);
     ++now.times[shard];
   }
-  if ((sequence_ + 1) % world_.job.phases == 0) now.request = std::max(now.request, request);
+  if (world_.job.ends_step(sequence_)) now.request = std::max(now.request, request);
   now.taint |= own_taint();
   ++now.published;
   stage = Stage::kWaitingForParts;
@@ -218,14 +242,14 @@ void Worker::apply() {
   if (taint_ == 0 && !fenced && weights_ != world_.reference.weights.at(sequence_))
     throw Violation(
         fmt::format("rank {} has other weights than the reference after sequence number {}", rank, sequence_ - 1));
-  if (world_.job.on_gpus(sequence_ - 1))
-    stage = Stage::kMarkingApplied;
-  else
+  if (!world_.job.on_gpus(sequence_ - 1))
     go_on_after(sequence_ - 1);
+  else
+    stage = sequence_ > world_.job.end_of_launch(sequence_ - 1) ? Stage::kMarkingApplied : Stage::kComputing;
 }
 
 void Worker::go_on_after(int64_t sequence) {
-  if ((sequence + 1) % world_.job.phases == 0)
+  if (world_.job.ends_step(sequence))
     boundary();
   else
     stage = Stage::kComputing;

@@ -3,9 +3,9 @@
 // It follows the protocol of fleet/generation.h: compute, publish, wait, reduce, mark done, wait, apply; at a step
 // boundary perhaps a part of a snapshot. Where GPUs sum by themselves (reduce/peer_link.h), its GPU does all that,
 // flags its part as done, and leaves a wait that takes long; the host looks for an abandoned combine only then,
-// launches it again, and marks what has been applied. It looks for a new generation only where a real one does: when
-// idle, holding, or when its combine was abandoned. Between any two actions it may be killed, frozen, or overtaken by
-// anybody.
+// launches it again, and marks what has been applied. A launch is one combine, or all of a step. It looks for a new
+// generation only where a real one does: when idle, holding, or when its combine was abandoned. Between any two actions
+// it may be killed, frozen, or overtaken by anybody.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +78,9 @@ class Worker {
   std::deque<WorkerReport> to_launcher;
 
  private:
-  bool abandoned() const { return generation <= revoked_generation && sequence_ > revoked_cut; }
+  bool abandoned() const {
+    return generation <= revoked_generation && world_.job.end_of_launch(sequence_) > revoked_cut;
+  }
   bool wait_for_generation();
   bool wait_for(size_t arrived, Stage then);
   void launch_again();

@@ -37,6 +37,7 @@ enum class Mutant {
   kHostMarks,      // what a GPU did by itself counts only once its host has said so
   kOneWait,        // a GPU applies a total before all have done their part
   kNotHeld,        // a GPU applies what its sum left unfinished
+  kHeldGoesOn,     // ... or makes the sum behind one that it left unfinished
   kOpenMarks,      // the GPU of a dead worker may still end sums after the launcher has read its mark
 };
 

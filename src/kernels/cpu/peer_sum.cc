@@ -43,7 +43,9 @@ struct CpuWords {
 
 void queue_on_cpu(const PeerSum& sum, void* /*stream*/) {
   for (int block = 0; block < sum.blocks; ++block) {
-    if (sum.pending <= 4)
+    if (sum.bits)
+      peer::sum_block<OneThread, CpuWords, 2, peer::Joined>(sum, block);
+    else if (sum.pending <= 4)
       peer::sum_block<OneThread, CpuWords, 4>(sum, block);
     else
       peer::sum_block<OneThread, CpuWords, kMostPeerPending>(sum, block);

@@ -43,16 +43,18 @@ struct SystemWords {
   static __device__ __forceinline__ void reach(PeerPoint, int) {}
 };
 
-template <int kPending>
+template <int kPending, class How = peer::Added>
 __global__ void __launch_bounds__(kPeerThreads) add_over_peers(const __grid_constant__ PeerSum sum) {
-  peer::sum_block<BlockThreads, SystemWords, kPending>(sum, static_cast<int>(blockIdx.x));
+  peer::sum_block<BlockThreads, SystemWords, kPending, How>(sum, static_cast<int>(blockIdx.x));
 }
 
 }  // namespace
 
 void queue_peer_sum(const PeerSum& sum, void* stream) {
   const Stream queue = static_cast<Stream>(stream);
-  if (sum.pending <= 4)
+  if (sum.bits)
+    add_over_peers<2, peer::Joined><<<sum.blocks, kPeerThreads, 0, queue>>>(sum);
+  else if (sum.pending <= 4)
     add_over_peers<4><<<sum.blocks, kPeerThreads, 0, queue>>>(sum);
   else
     add_over_peers<kMostPeerPending><<<sum.blocks, kPeerThreads, 0, queue>>>(sum);

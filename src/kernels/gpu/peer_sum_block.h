@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/float_bits.h"
 #include "kernels/peer_sum.h"
 #include "kernels/portable.h"
 #include "kernels/update_decision.h"
@@ -46,9 +47,16 @@ TANDEM_PEER PeerStretch stretch_of(const PeerSum& s, int member, int block) {
   return {slice.first + part.first, slice.first + part.last};
 }
 
+struct Added {
+  TANDEM_PEER static float join(float a, float b) { return a + b; }
+};
+struct Joined {
+  TANDEM_PEER static float join(float a, float b) { return float_of_bits(bits_of_float(a) | bits_of_float(b)); }
+};
+
 // Partial sums that wait, the newest at 0. All of them shift, so every index is a compile-time constant and the stack
 // stays in registers.
-template <int kPending>
+template <int kPending, class How>
 struct Stack {
   Four waiting[kPending];
 
@@ -56,7 +64,7 @@ struct Stack {
     Four sum = value;
     for (; merges > 0; --merges) {
       TANDEM_UNROLL
-      for (int i = 0; i < kWidth; ++i) sum.x[i] = waiting[0].x[i] + sum.x[i];
+      for (int i = 0; i < kWidth; ++i) sum.x[i] = How::join(waiting[0].x[i], sum.x[i]);
       TANDEM_UNROLL
       for (int d = 0; d + 1 < kPending; ++d) waiting[d] = waiting[d + 1];
     }
@@ -91,11 +99,12 @@ TANDEM_PEER PeerControl* control_of(const PeerSum& s, int member) {
   return reinterpret_cast<PeerControl*>(s.controls + member * kPeerPage);
 }
 
-// Until the word of every member's block says `tag`; false: it took too long, or the sum was abandoned, or, with
-// `ends`, a member is closed to it.
+// Until the word of every member's block speaks of this sum; false: it took too long, or the sum was abandoned, or,
+// with `ends`, a member is closed to it.
 template <class Threads, class Words>
-TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t tag, bool ends) {
+TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t sequence, bool ends) {
   constexpr int kPollsBetweenLooks = 16;
+  const uint64_t tag = peer_tag(s.generation, sequence, s.blocks);
   bool& gave_up = Threads::shared_flag();
   if (Threads::index() == 0) gave_up = false;
   Threads::sync();
@@ -112,7 +121,7 @@ TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*w
     }
     if (!ends) continue;
     Words::fence();  // between its flag and whether it is closed; the launcher has one the other way round
-    if (!peer_had_part(Words::read(&control_of(s, m)->closed), Words::read(&s.control->sequence))) gave_up = true;
+    if (!peer_had_part(Words::read(&control_of(s, m)->closed), sequence)) gave_up = true;
   }
   Threads::sync();
   return !gave_up;
@@ -155,7 +164,7 @@ template <class Threads, class Words>
 TANDEM_PEER void show_integers(const PeerSum& s) {
   int64_t* const shown = s.shown_integers + s.me * s.integer_stride;
   for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) {
-    int64_t value = s.integers[i];
+    int64_t value = s.integers ? s.integers[i] : 0;
     for (int shard = 0; i < s.counts && shard < s.of_shards.shards; ++shard)
       value += s.of_shards.counted[shard * s.counts + i];
     if (s.flag >= 0 && i == s.counts + s.flag) value = flag_of_shards(s.of_shards, value);
@@ -180,13 +189,13 @@ TANDEM_PEER void add_integers(const PeerSum& s) {
 }
 
 // Loads of several partials are under way at once: without it each would wait for the one before.
-template <class Threads, class Words, int kPending>
+template <class Threads, class Words, int kPending, class How>
 TANDEM_PEER void add_up(const PeerSum& s, int block) {
   constexpr int kBatch = 8;
   const int64_t slice = part_of(s.floats, s.members, s.me).first;
   const PeerStretch part = stretch_of(s, s.me, block);
   for (int64_t i = part.first + Threads::index() * kWidth; i < part.last; i += Threads::count() * kWidth) {
-    Stack<kPending> stack;
+    Stack<kPending, How> stack;
     for (int begin = 0; begin < s.partials; begin += kBatch) {
       Four values[kBatch];
       TANDEM_UNROLL
@@ -198,7 +207,7 @@ TANDEM_PEER void add_up(const PeerSum& s, int block) {
     }
     store<Words>(s.total, stack.waiting[0], i, part.last);
     for (float* const shown : s.shown)
-      if (shown) store<Words>(shown + s.mine * s.stride, stack.waiting[0], i - slice, part.last - slice);
+      if (shown) store<Words>(shown + s.slice_at, stack.waiting[0], i - slice, part.last - slice);
   }
 }
 
@@ -213,15 +222,25 @@ TANDEM_PEER void gather(const PeerSum& s, int block) {
   }
 }
 
-template <class Threads, class Words, int kPending>
-TANDEM_PEER void sum_block(const PeerSum& s, int block) {
-  const uint64_t tag = peer_tag(s.generation, Words::read(&s.control->sequence), s.blocks);
+// Whether a sum ahead of this one was left unfinished. Another block of this one may have left meanwhile, so one thread
+// looks for all.
+template <class Threads>
+TANDEM_PEER bool is_held(const PeerSum& s) {
+  if (s.ahead == 0) return false;
+  bool& held = Threads::shared_flag();
+  if (Threads::index() == 0) held = *s.bad == 0;
+  Threads::sync();
+  const bool answer = held;
+  Threads::sync();  // all have read it
+  return answer;
+}
+
+// False: the block left before its end.
+template <class Threads, class Words, int kPending, class How>
+TANDEM_PEER bool go_on(const PeerSum& s, int block, uint64_t sequence) {
+  const uint64_t tag = peer_tag(s.generation, sequence, s.blocks);
   const PeerFlag* const mine = flag_of(s, s.me, block);
-  const uint64_t entered = Words::now_ns();
-  Words::reach(PeerPoint::kBegun, block);
-  bool goes_on = true;
-  const bool was_reduced = Words::read(&mine->reduced) == tag;
-  if (!was_reduced) {
+  if (Words::read(&mine->reduced) != tag) {
     if (Words::read(&mine->published) != tag) {
       show_partials<Threads, Words>(s, block);
       if (block == 0) show_integers<Threads, Words>(s);
@@ -230,26 +249,32 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
     }
     Words::reach(PeerPoint::kPublished, block);
     const uint64_t begin = Words::now_ns();
-    goes_on = wait_for_all<Threads, Words>(s, block, &PeerFlag::published, tag, false);
-    if (block == 0 && Threads::index() == 0) s.control->waited_ns = Words::now_ns() - begin;
-    if (goes_on) {
-      add_up<Threads, Words, kPending>(s, block);
-      if (block == 0) add_integers<Threads>(s);
-      Words::reach(PeerPoint::kAdded, block);
-      say<Threads, Words>(s, block, &PeerFlag::reduced, tag);
-      Words::reach(PeerPoint::kReduced, block);
-    }
+    const bool all_published = wait_for_all<Threads, Words>(s, block, &PeerFlag::published, sequence, false);
+    if (block == 0 && Threads::index() == 0) s.control->waited_ns += Words::now_ns() - begin;
+    if (!all_published) return false;
+    add_up<Threads, Words, kPending, How>(s, block);
+    if (block == 0) add_integers<Threads>(s);
+    Words::reach(PeerPoint::kAdded, block);
+    say<Threads, Words>(s, block, &PeerFlag::reduced, tag);
+    Words::reach(PeerPoint::kReduced, block);
   }
-  goes_on = goes_on && wait_for_all<Threads, Words>(s, block, &PeerFlag::reduced, tag, true);
-  if (goes_on) {
-    gather<Threads, Words>(s, block);
-    Words::reach(PeerPoint::kGathered, block);
-  } else if (Threads::index() == 0) {
-    s.control->unfinished[block] = 1;
-  }
-  if (block == 0 && Threads::index() == 0) s.control->took_ns = Words::now_ns() - entered;
-  const bool flagged = block == 0 && s.flag >= 0 && goes_on && s.total_integers[s.counts + s.flag] != 0;
-  if (s.bad && Threads::index() == 0 && (!goes_on || flagged)) *s.bad = 0;
+  if (!wait_for_all<Threads, Words>(s, block, &PeerFlag::reduced, sequence, true)) return false;
+  gather<Threads, Words>(s, block);
+  Words::reach(PeerPoint::kGathered, block);
+  return true;
+}
+
+template <class Threads, class Words, int kPending, class How = Added>
+TANDEM_PEER void sum_block(const PeerSum& s, int block) {
+  const uint64_t sequence = Words::read(&s.control->sequence) + static_cast<uint64_t>(s.ahead),
+                 entered = Words::now_ns();
+  Words::reach(PeerPoint::kBegun, block);
+  const bool ended = !is_held<Threads>(s) && go_on<Threads, Words, kPending, How>(s, block, sequence);
+  if (Threads::index() != 0) return;
+  if (!ended) s.control->unfinished[s.ahead][block] = 1;
+  if (block == 0) s.control->took_ns += Words::now_ns() - entered;
+  const bool flagged = block == 0 && s.flag >= 0 && ended && s.total_integers[s.counts + s.flag] != 0;
+  if (s.bad && (!ended || flagged)) *s.bad = 0;
 }
 
 }  // namespace tandem::peer

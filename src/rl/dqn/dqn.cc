@@ -106,7 +106,12 @@ std::vector<Phase> Dqn::phases() const {
   const bool batched = on_gpu_ || uses_cpu_kernels();
   return {
       {.name = "act", .id = kActPhase, .counts = static_cast<int>(n * ActCounts::words(s_.shards)), .batched = batched},
-      {.name = "serve", .id = kServePhase, .maxima = n, .exchange = true, .batched = on_gpu_ != nullptr},
+      {.name = "serve",
+       .id = kServePhase,
+       .maxima = n,
+       .exchange = true,
+       .joined_floats = ServedDraws::floats(n, s_.batch_size, shape_.observation_size),
+       .batched = on_gpu_ != nullptr},
       {.name = "learn",
        .id = kLearnPhase,
        .gradients = true,

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/recipe.h"
+#include "rl/dqn/dqn_gpu.h"
 #include "rl/dqn/dqn_settings.h"
 #include "rl/environment.h"
 #include "rl/evaluate.h"
@@ -51,7 +52,7 @@ struct DqnAgent {
 struct ActCounts {
   int64_t* at;
   int64_t shards;
-  static int64_t words(int64_t shards) { return 1 + 2 * shards; }
+  static int64_t words(int64_t shards) { return acted_words(shards); }
   static ActCounts of(std::span<int64_t> counts, int agent, int64_t shards) {
     return {counts.data() + agent * words(shards), shards};
   }
@@ -83,6 +84,7 @@ class Dqn : public Recipe {
   void run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) override;
   void apply(const Phase& phase, const Total& total, StepContext& context) override;
   std::unique_ptr<FusedStep> fused_step(JobState& state) override;
+  bool has_own_arithmetic() const override { return on_gpu_ != nullptr; }
   int64_t steps_in(const std::string& unit, int64_t count) const override;
   std::string unit() const override { return "transitions"; }
   std::string take_note() override;
@@ -114,6 +116,7 @@ class Dqn : public Recipe {
   DuelingCpu* cpu_net(int agent) const;  // null where it does not
   // ---- dqn_apply.cc ----
   void acted(const Total& total, StepContext& context);
+  void record_acted(std::span<const int64_t> counts, StepContext& context);
   void served(const Total& total, StepContext& context);
   void learned(const Total& total, StepContext& context);
   int64_t* priority_range_on_host(int agent);

@@ -24,12 +24,19 @@ void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
 }
 
 void Dqn::acted(const Total& total, StepContext& context) {
-  context.record->metrics.emplace_back("epsilon", epsilon(context.step));
   for (int agent = 0; agent < agents(); ++agent) {
-    const int64_t* const counts = total.counts.data() + agent * ActCounts::words(s_.shards);
     int64_t* const sums = on_gpu_ ? on_gpu_->replicated().host_priority_sums(agent).data()
                                   : agents_[agent].priority_sums.data_ptr<int64_t>();
-    std::copy_n(counts + 1, s_.shards, sums);
+    std::copy_n(total.counts.data() + agent * ActCounts::words(s_.shards) + 1, s_.shards, sums);
+  }
+  if (on_gpu_) on_gpu_->replicated().queue_priority_sums();
+  record_acted(total.counts, context);
+}
+
+void Dqn::record_acted(std::span<const int64_t> all_counts, StepContext& context) {
+  context.record->metrics.emplace_back("epsilon", epsilon(context.step));
+  for (int agent = 0; agent < agents(); ++agent) {
+    const int64_t* const counts = all_counts.data() + agent * ActCounts::words(s_.shards);
     std::vector<float> returns;
     for (int64_t shard = 0; shard < s_.shards; ++shard)
       returns.push_back(std::bit_cast<float>(static_cast<uint32_t>(counts[1 + s_.shards + shard])));
@@ -39,7 +46,6 @@ void Dqn::acted(const Total& total, StepContext& context) {
     add_along_tree(&all, addends, merges_, 1);
     record_returns(agent, static_cast<double>(counts[0]), all, context);
   }
-  if (on_gpu_) on_gpu_->replicated().queue_priority_sums();
 }
 
 // The largest priority seen and the least one drawn.

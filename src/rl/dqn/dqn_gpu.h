@@ -147,11 +147,18 @@ struct DqnWork {
   int64_t* shard_episodes;  // [agent shard]: how many
   int64_t* shard_priority_sums;  // [agent shard]: the sum of its priorities once it has stored; or null
   StepOutputs* outputs;          // [agents]
+  // Where the GPUs sum by themselves in the middle of the step, else null: what acting counted on all workers,
+  // [agents][acted_words()]; and a word that is 0 where a sum did not end: what it should have made may not be read.
+  const int64_t* acted_by_all;
+  const int64_t* hold;
   // [agents][PackedNetLayout::per_agent] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act()
   // keep them up to date; else whoever uses them packs them first.
   void* packed;
   bool packed_resident;
 };
+
+// What acting counts for one agent: episodes; the sum of each shard's priorities; the bits of each shard's returns.
+TANDEM_HD int64_t acted_words(int64_t shards) { return 1 + 2 * shards; }
 
 // A transition as it travels between workers; two observations follow, before and after.
 struct TravellingRow {
@@ -165,10 +172,14 @@ static_assert(sizeof(TravellingRow) == 32);
 // What queue_serve() writes. Draws ascend with the shards that they fall into, so those from one shard to one learner
 // lie side by side: a message as it is.
 struct ServedDraws {
-  int32_t* owners;  // [agents][batch]: the shard that a draw falls into; -1: one that is not served
+  // [agents][batch]: the shard that a draw falls into; -1: one that is not served. Null: rows of those are zeros.
+  int32_t* owners;
   std::byte* rows;  // [agents][batch], row_bytes each: a TravellingRow and its observations
   static size_t row_bytes(const DqnShape& shape) {
     return sizeof(TravellingRow) + 2 * static_cast<size_t>(shape.observation_size) * sizeof(float);
+  }
+  static int64_t floats(int64_t agents, int64_t batch, int64_t observation_size) {  // of all rows
+    return agents * batch * (static_cast<int64_t>(sizeof(TravellingRow) / sizeof(float)) + 2 * observation_size);
   }
 };
 
@@ -182,14 +193,22 @@ void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& 
 // All draws of the step, by a worker that holds every shard; it writes states, reward, discount, action and priority of
 // `work`.
 void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
-// The draws that fall into the shards served, ready to travel. agents[].priority_sums must hold the sums of all shards.
+// For `counted`, [agents][acted_words()]: what acting counted, with zeros in the places of shards that others serve.
+void queue_acted(const DqnShape& shape, const DqnWork& work, int64_t* counted, CUstream_st* stream);
+// The draws that fall into the shards served, ready to travel. agents[].priority_sums must hold the sums of all shards,
+// or they are taken from acted_by_all.
 void queue_serve(const DqnShape& shape, const DqnWork& work, const ServedDraws& draws, CUstream_st* stream);
+// From the rows of all draws, [agents][batch]: those that the shards served learn from to states, reward, discount,
+// action and priority of `work`; the least priority of all.
+void queue_receive(const DqnShape& shape, const DqnWork& work, const std::byte* rows, CUstream_st* stream);
 // The gradient of the rows in states, reward, ...: the sum of the shards served along their tree, laid out as the
 // weights; padding is left as it is. Loss, mean Q and TD errors go to agent_sums and GpuDqnAgent::td_errors. With
 // several workers they go to `tail` instead, the end of the vector that is combined: [agents][2 + batch] of loss, mean
 // Q, TD errors.
 void queue_learn(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
+// From such a tail, summed over all workers, to agent_sums and GpuDqnAgent::td_errors.
+void queue_combined(const DqnShape& shape, const DqnWork& work, const float* tail, CUstream_st* stream);
 // After the weights and the target networks were updated, if `decision` says so: the largest priority, and the step's
 // outputs. Where packed weights are resident, those of the next decisions.
 void queue_after_update(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
@@ -201,12 +220,15 @@ void queue_pack_weights(const DqnShape& shape, const DqnOffsets& offsets, const 
 
 // The same by their addresses: they are in a library that a worker without a GPU never loads (GpuDevice::kernels()).
 struct DqnKernels {
-  static constexpr KernelTableId kId{"dqn", 2};
+  static constexpr KernelTableId kId{"dqn", 3};
   decltype(&cuda::queue_observe) observe;
   decltype(&cuda::queue_act) act;
   decltype(&cuda::queue_draws) draws;
+  decltype(&cuda::queue_acted) acted;
   decltype(&cuda::queue_serve) serve;
+  decltype(&cuda::queue_receive) receive;
   decltype(&cuda::queue_learn) learn;
+  decltype(&cuda::queue_combined) combined;
   decltype(&cuda::queue_after_update) after_update;
   decltype(&cuda::queue_pack_weights) pack_weights;
 };

@@ -27,7 +27,7 @@ class DqnOnGpu {
   static std::unique_ptr<DqnOnGpu> make(Dqn& dqn, std::string* why);
   DqnReplicated& replicated() { return replicated_; }
 
-  // ---- phases, where several workers hold shards ----
+  // ---- phases, where several workers hold shards and the GPUs don't sum by themselves ----
   // One shard; the inputs of its learn phase.
   std::vector<at::Tensor> inputs(const ShardContext& context, const at::Tensor& states, const at::Tensor& reward,
                                  const at::Tensor& discount, const at::Tensor& action, const at::Tensor& priority);
@@ -36,7 +36,7 @@ class DqnOnGpu {
   void run_batched(DqnPhase phase, std::span<ShardContext> shards, std::span<const Subtree> sums);
   bool learns_batched() const;  // every subtree's sum can be made by the kernels
 
-  // ---- a whole step, where one worker holds all shards: dqn_fused_step.cc ----
+  // ---- a whole step of one worker's shards: dqn_fused_step.cc ----
   std::unique_ptr<FusedStep> fused_step(JobState& state);  // null where the tree of shards is too deep
   void rest(bool resting) { resting_ = resting; }
 

@@ -51,13 +51,26 @@ __global__ void __launch_bounds__(kAfterThreads)
     if (priority > *agent.max_priority) *agent.max_priority = priority;
   }
   const int64_t first_agent_shard = int64_t{agent_index} * shape.local_shards;
-  StepOutputs outputs{work.agent_sums[2 * agent_index], work.agent_sums[2 * agent_index + 1],
-                      tree_sum_of(shape, work.shard_returns + first_agent_shard), 0, 0};
+  StepOutputs outputs{work.agent_sums[2 * agent_index], work.agent_sums[2 * agent_index + 1], 0, 0, 0};
+  if (!work.acted_by_all) outputs.returns = tree_sum_of(shape, work.shard_returns + first_agent_shard);
   for (int s = 0; s < shape.local_shards; ++s) outputs.episodes += work.shard_episodes[first_agent_shard + s];
   work.outputs[agent_index] = outputs;
 }
 
+// Grid: agents.
+__global__ void __launch_bounds__(kAfterThreads) combined(DqnShape shape, DqnWork work, const float* tail) {
+  if (is_held(work)) return;
+  const int agent = blockIdx.x;
+  const float* const mine = tail + int64_t{agent} * (2 + shape.batch);
+  for (int k = threadIdx.x; k < shape.batch; k += kAfterThreads) work.agents[agent].td_errors[k] = mine[2 + k];
+  if (threadIdx.x < 2) work.agent_sums[2 * agent + threadIdx.x] = mine[threadIdx.x];
+}
+
 }  // namespace
+
+void queue_combined(const DqnShape& shape, const DqnWork& work, const float* tail, CUstream_st* stream) {
+  TANDEM_LAUNCH("dqn combined", combined, dim3(shape.agents), dim3(kAfterThreads), stream, shape, work, tail);
+}
 
 void queue_after_update(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
                         const UpdateDecision* decision, CUstream_st* stream) {

@@ -5,6 +5,9 @@
 
 namespace tandem::cuda {
 
+// A sum before did not end: there is nothing to be read yet.
+__device__ inline bool is_held(const DqnWork& work) { return work.hold && *work.hold == 0; }
+
 inline constexpr int kNormWarps = 4;  // rows of a norm's block, a warp each
 
 // Forward of the drawn rows: those learned from, with dropout, keep what backward needs.

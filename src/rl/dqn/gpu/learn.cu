@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kLossWarps<kWarpsPerRow> * 32, kWarpsPerRow ==
   const GpuDqnAgent& agent = work.agents[agent_index];
   const int features = 2 * shape.head, first_row = blockIdx.x * kLossRows;
   int64_t min_priority = kLargestPriority + 1;
-  if (tail) {  // several workers: combined in the phase before
+  if (tail) {  // several workers: known before
     min_priority = *agent.min_drawn_priority;
   } else {  // this worker has all shards
     const int64_t* const priorities = work.priority + int64_t{agent_index} * shape.batch;

@@ -1,4 +1,5 @@
 // rl/dqn/gpu/replay_store.cu -- prioritized replay on a GPU: storing, priorities, drawing.
+#include "kernels/float_bits.h"
 #include "rl/dqn/gpu/dqn_kernels.h"
 #include "rl/dqn/gpu/packed_net.h"
 #include "rl/replay/draws_of_step.h"
@@ -277,25 +278,87 @@ __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork 
   work.priority[dst] = owner.tree[row];
 }
 
+// A thread for each word of each agent.
+__global__ void acted(DqnShape shape, DqnWork work, int64_t* counted) {
+  const int words = static_cast<int>(acted_words(shape.shards)), i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= shape.agents * words) return;
+  const int agent = i / words, word = i - agent * words, first_agent_shard = agent * shape.local_shards;
+  int64_t value = 0;
+  if (word == 0) {
+    for (int s = 0; s < shape.local_shards; ++s) value += work.shard_episodes[first_agent_shard + s];
+  } else {
+    const bool is_return = word > shape.shards;
+    const int local = word - 1 - (is_return ? shape.shards : 0) - shape.first_shard;
+    if (local >= 0 && local < shape.local_shards)
+      value = is_return ? static_cast<int64_t>(bits_of_float(work.shard_returns[first_agent_shard + local]))
+                        : work.shard_priority_sums[first_agent_shard + local];
+  }
+  counted[i] = value;
+}
+
 // The draws of a step that fall into the served shards. Grid: (blocks of kDrawWarps draws, agents).
 __global__ void __launch_bounds__(kDrawWarps * 32)
     serve(DqnShape shape, DqnWork work, ServedDraws draws, int64_t row_bytes) {
   const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_index = blockIdx.y;
-  if (k >= shape.batch) return;
+  if (k >= shape.batch || is_held(work)) return;
   const GpuDqnAgent& agent = work.agents[agent_index];
-  const DrawPlace place(shape, work.params->key, k, lane < shape.shards ? agent.priority_sums[lane] : 0);
+  int64_t priority_sum = 0;
+  if (lane < shape.shards)
+    priority_sum = work.acted_by_all ? work.acted_by_all[agent_index * acted_words(shape.shards) + 1 + lane]
+                                     : agent.priority_sums[lane];
+  if (work.acted_by_all && k == 0 && lane < shape.shards) agent.priority_sums[lane] = priority_sum;
+  const DrawPlace place(shape, work.params->key, k, priority_sum);
   const DqnShard* const shards = work.shards + int64_t{agent_index} * shape.local_shards;
   const int local = place.owner - shape.first_shard;
   const bool is_served = place.owner >= 0 && local >= 0 && local < shape.local_shards;
   const int64_t row = is_served ? find(shape, shards[local].tree, place.mass) : -1,
                 dst = int64_t{agent_index} * shape.batch + k;
   for (int s = lane; s < shape.local_shards; s += 32) shards[s].drawn[k] = s == local ? static_cast<int32_t>(row) : -1;
-  if (lane == 0) draws.owners[dst] = is_served ? place.owner : -1;
-  if (!is_served) return;
   std::byte* const travelling = draws.rows + dst * row_bytes;
+  if (draws.owners && lane == 0) draws.owners[dst] = is_served ? place.owner : -1;
+  for (int i = lane; !draws.owners && !is_served && i < row_bytes / static_cast<int64_t>(sizeof(float4)); i += 32)
+    reinterpret_cast<float4*>(travelling)[i] = {0, 0, 0, 0};
+  if (!is_served) return;
   float* const observations = reinterpret_cast<float*>(travelling + sizeof(TravellingRow));
   const Transition t = take(shape, shards[local], row, observations, observations + shape.observation_size);
   if (lane == 0) *reinterpret_cast<TravellingRow*>(travelling) = {shards[local].tree[row], k, agent_index, t, 0};
+}
+
+// Grid: (blocks of kDrawWarps draws, agents), a warp to a draw. An agent's first warp finds the least priority too.
+__global__ void __launch_bounds__(kDrawWarps * 32)
+    receive(DqnShape shape, DqnWork work, const std::byte* rows, int64_t row_bytes) {
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_index = blockIdx.y;
+  if (k >= shape.batch || is_held(work)) return;
+  const std::byte* const of_agent = rows + int64_t{agent_index} * shape.batch * row_bytes;
+  const auto row_of = [&](int draw) { return reinterpret_cast<const TravellingRow*>(of_agent + draw * row_bytes); };
+  if (k == 0) {
+    int64_t least = kLargestPriority + 1;
+    for (int i = lane; i < shape.batch; i += 32)
+      if (const int64_t priority = row_of(i)->priority; priority < least) least = priority;
+#pragma unroll
+    for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) {
+      const int64_t other = __shfl_xor_sync(kFullMask, least, lane_mask);
+      least = other < least ? other : least;
+    }
+    if (lane == 0) *work.agents[agent_index].min_drawn_priority = least;
+  }
+  const int learner = k / shape.shard_batch, r = k - learner * shape.shard_batch, local = learner - shape.first_shard;
+  if (local < 0 || local >= shape.local_shards) return;
+  const TravellingRow* const row = row_of(k);
+  const int64_t agent_shard = int64_t{agent_index} * shape.local_shards + local,
+                dst = agent_shard * shape.shard_batch + r;
+  const float* const observations = reinterpret_cast<const float*>(row + 1);
+  float* const before = work.states + (agent_shard * 2 * shape.shard_batch + r) * shape.observation_size;
+  float* const after = before + int64_t{shape.shard_batch} * shape.observation_size;
+  for (int i = lane; i < shape.observation_size; i += 32) {
+    before[i] = observations[i];
+    after[i] = observations[shape.observation_size + i];
+  }
+  if (lane != 0) return;
+  work.reward[dst] = row->transition.reward;
+  work.discount[dst] = row->transition.discount;
+  work.action[dst] = row->transition.action;
+  work.priority[dst] = row->priority;
 }
 
 }  // namespace
@@ -327,9 +390,20 @@ void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream
                 shape, work);
 }
 
+void queue_acted(const DqnShape& shape, const DqnWork& work, int64_t* counted, CUstream_st* stream) {
+  constexpr int kThreads = 128;
+  TANDEM_LAUNCH("dqn acted", acted, dim3(ceil_div(shape.agents * acted_words(shape.shards), kThreads)), dim3(kThreads),
+                stream, shape, work, counted);
+}
+
 void queue_serve(const DqnShape& shape, const DqnWork& work, const ServedDraws& draws, CUstream_st* stream) {
   TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.agents), dim3(kDrawWarps * 32),
                 stream, shape, work, draws, static_cast<int64_t>(ServedDraws::row_bytes(shape)));
+}
+
+void queue_receive(const DqnShape& shape, const DqnWork& work, const std::byte* rows, CUstream_st* stream) {
+  TANDEM_LAUNCH("dqn receive", receive, dim3(ceil_div(shape.batch, kDrawWarps), shape.agents), dim3(kDrawWarps * 32),
+                stream, shape, work, rows, static_cast<int64_t>(ServedDraws::row_bytes(shape)));
 }
 
 }  // namespace tandem::cuda
