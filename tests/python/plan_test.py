@@ -219,6 +219,10 @@ class Bench(Planned):
             self.assertAlmostEqual(row["samples_per_s"] * row["ms_per_iteration"] / 1e3, row["batch_size"], delta=row["batch_size"] * 0.05)
             self.assertEqual((row["speedup"], row["efficiency"]), (1, 1))
             self.assertGreater(row["memory_bytes"], 1e7)
+            for part in ("loader_ms", "combine_ms"):
+                self.assertGreaterEqual(row[part], 0)
+                self.assertLess(row[part], row["ms_per_iteration"])
+        self.assertGreater(max(row["loader_ms"] for row in output["rows"]), 0, "tiny has a loader")
         with open(self.dir / "t.csv", newline="") as file:
             self.assertEqual([line["bench"] for line in csv.DictReader(file)], ["tiny", "tiny", "tiny-rl", "tiny-rl"])
         page = (self.dir / "p.html").read_text()
