@@ -7,8 +7,8 @@
 namespace tandem {
 
 // "cpu-x86_64-avx512-1a2b3c4d5e6f" or "cuda-9.0-132sm-1a2b3c4d5e6f": the device of this process, and a hash of its
-// parts. Where a recipe's arithmetic is all ours (Recipe::has_own_arithmetic), a GPU's model and size are no part of
-// its kind, nor are libraries: "cuda-9.0-1a2b3c4d5e6f".
+// parts. Where a recipe's arithmetic is all ours (Recipe::has_own_arithmetic), a GPU's model and size, cuDNN and what
+// libraries compute on it are no part of its kind: "cuda-9.0-1a2b3c4d5e6f".
 std::string device_kind(bool own_arithmetic);
 // CPU vendor, family, model and flags, or the GPU's model and size; libtorch, its libraries; our compiler and version.
 nlohmann::json device_kind_parts(bool own_arithmetic);

@@ -223,8 +223,8 @@ class FusedStep {
   // Where others hold shards too, the same in parts: one before each sum, and the last, which makes the gradient of
   // each subtree that this worker's shards make up; those are zero at first, and what is written stays. Where a sum did
   // not end, `hold` is 0 on the device and the parts after it come again: they run then without valid sums, read
-  // nothing by them and change no state that lasts. For recipes whose shards have state: a worker's death sends all
-  // back to a snapshot, so a part need not be undone.
+  // nothing by them and change no state but what they write again. For recipes whose shards have state: a worker's
+  // death sends all back to a snapshot, so a part need not be undone.
   virtual std::vector<StepSum> sums() { return {}; }
   virtual void queue_part(int part, const std::byte* params, const int64_t* hold, std::span<float* const> gradients) {}
   virtual void queue_combined(const float* total, const int64_t* hold) {}  // its part of the total, before the update

@@ -35,6 +35,7 @@ WorkerTransport::WorkerTransport(Channel& channel, std::function<int64_t()> step
     throw ConfigError("TANDEM_PLANE=nccl on a CPU worker", "NCCL carries data between GPUs",
                       "leave TANDEM_PLANE out, or use `--devices cuda`");
   note_ = [this, &channel](const std::string& words) { channel.send({{"note", words}, {"step", step_()}}); };
+  tell_ = [this, &channel](const std::string& words) { channel.send({{"said", words}, {"step", step_()}}); };
   log_ = [](const std::string& words) { fmt::print(stderr, "{} info  {}\n", utc_stamp(), words); };
   if (plane_uses_peers()) {
     host_memory_ = host_peer_memory(device());
@@ -114,9 +115,10 @@ std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> co
                         .device_memory = device_memory_.get(),
                         .host_memory = host_memory_.get()};
   PeerSumLink::Options options{.required = true, .waits = true, .note = note_, .log = log_};
-  options.tell = [this](const std::string& words) {
-    if (std::exchange(told_, words) != words) note_(words);
-  };
+  if (ours)
+    options.tell = [this](const std::string& words) {
+      if (std::exchange(told_, words) != words) tell_(words);
+    };
   if (!ours) options.wait_ns = 1'000'000;  // the kernel's wait is this thread's own
   auto link = std::make_unique<PeerSumLink>(members, *means.words, socket_peer_mail(std::move(means.sockets)),
                                             std::move(with), std::move(options), means.most_floats, watch);

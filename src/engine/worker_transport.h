@@ -62,7 +62,7 @@ class WorkerTransport {
                                       const Watch& watch);
 
   Plane plane_;
-  std::function<void(const std::string&)> note_, log_;
+  std::function<void(const std::string&)> note_, tell_, log_;
   std::function<int64_t()> step_;
   std::unique_ptr<PeerMemory> device_memory_, host_memory_;
   PeerSumLink* peers_ = nullptr;  // of the combine that is in use

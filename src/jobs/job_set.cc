@@ -66,8 +66,8 @@ std::vector<std::string> PreparedSet::bits() const {
     if (models.size() == 1)
       lines.push_back(fmt::format("{}: those of a run of its own on {}", who, *models.begin()));
     else if (schedule.strategy == Strategy::kDdp)
-      lines.push_back(
-          fmt::format("{}: not promised, for unequal devices share a run ({})", who, fmt::join(models, ", ")));
+      lines.push_back(fmt::format("{}: as each run says at its start, for unequal devices share it ({})", who,
+                                  fmt::join(models, ", ")));
     else
       lines.push_back(fmt::format("{}: those of a run of its own on the device that it begins on ({})", who,
                                   fmt::join(models, ", ")));

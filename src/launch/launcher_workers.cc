@@ -128,6 +128,9 @@ void Launcher::heard(WorkerHandle& worker, Message& message) {
     carry_out(coordinator_->state_hash(worker.rank(), body.at("generation"), body.at("step"), body.at("hash")));
   } else if (body.contains("mesh_failed")) {
     mesh_failed(worker, body);
+  } else if (body.contains("said")) {
+    drain_rings();
+    record_->telemetry().say(body.at("said").get<std::string>());
   } else if (body.contains("note")) {
     drain_rings();
     record_->telemetry().warn(

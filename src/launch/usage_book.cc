@@ -41,7 +41,8 @@ nlohmann::json UsageBook::to_json() const {
       one["memory_start_bytes"] = static_cast<uint64_t>(bytes);
     if (const double bytes = number(book.hello, "card_now"); bytes > 0)
       one["card_start_bytes"] = static_cast<uint64_t>(bytes);
-    for (const char* key : {"steps", "compute_s", "combine_s"}) one[key] = number(last, key) - number(from, key);
+    for (const char* key : {"steps", "compute_s", "combine_s", "load_s"})
+      one[key] = number(last, key) - number(from, key);
     one["steps_all"] = number(last, "steps") - number(book.hello, "steps");
     one["step_all_s"] = number(last, "step_s") - number(book.hello, "step_s");
     one["snapshots"] = book.snapshots;

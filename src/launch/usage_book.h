@@ -18,9 +18,9 @@ class UsageBook {
   void holds(int rank, int shards);
 
   // [{"rank", "device", "shards", "shards_in_pass", "memory_bytes", "memory_start_bytes", "card_bytes",
-  // "card_start_bytes", "steps", "compute_s", "combine_s", "steps_all", "step_all_s", "snapshots", "snapshot_s"}]:
-  // shards and bytes at most; times since its first snapshot, where it took several, but for those of all steps and of
-  // the snapshots themselves, which are since its hello.
+  // "card_start_bytes", "steps", "compute_s", "combine_s", "load_s", "steps_all", "step_all_s", "snapshots",
+  // "snapshot_s"}]: shards and bytes at most; times since its first snapshot, where it took several, but for those of
+  // all steps and of the snapshots themselves, which are since its hello.
   nlohmann::json to_json() const;
 
  private:

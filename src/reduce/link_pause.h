@@ -14,11 +14,12 @@ namespace tandem {
 // member may have refused, and the words tell.
 inline constexpr double kLinkFormWaitSeconds = 1;
 
-// One look less often than the last: at first others may run, later for a moment nothing does. What usually takes some
-// time is looked at often for so long, and a quarter longer: a sleep would end late by as much as a short step takes.
+// One look less often than the last: at first others may run, later for a moment nothing does. What usually takes a few
+// milliseconds at most is looked at often for so long, and a quarter longer: a sleep would end late by a good part.
 inline void pause_for_link(double waits_since, double usual_seconds = 0) {
-  constexpr double kSpinSeconds = 0.0002, kMostSpinSeconds = 0.02;
-  const double spins = std::clamp(1.25 * usual_seconds, kSpinSeconds, kMostSpinSeconds);
+  constexpr double kSpinSeconds = 0.0002, kMostSpinSeconds = 0.003;
+  const double usual = 1.25 * usual_seconds,
+               spins = usual > kMostSpinSeconds ? kSpinSeconds : std::max(kSpinSeconds, usual);
   if (monotonic_seconds() - waits_since < spins) {
     sched_yield();
     return;

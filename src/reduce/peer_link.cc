@@ -349,7 +349,6 @@ int PeerSumLink::end_queued(int64_t sequence, int sums) {
     pause_for_link(begin, usual_seconds_);
   } while (true);
   gpu_.device.wait();  // throws if the GPU has failed
-  usual_seconds_ = monotonic_seconds() - begin;
   late_ += static_cast<double>(control().waited_ns) * 1e-9;
   took_ += static_cast<double>(control().took_ns) * 1e-9;
   const auto left = [&](int i) {
@@ -358,6 +357,7 @@ int PeerSumLink::end_queued(int64_t sequence, int sums) {
   int ended = 0;
   while (ended < sums && !left(ended)) ++ended;
   if (ended == sums) {
+    usual_seconds_ = monotonic_seconds() - begin;
     check_ran(last);
     return ended;
   }

@@ -240,12 +240,15 @@ def disturbed(runs, recipe, args, steps, gap, what, env=None, workers=3, seed=5)
     """Trains on several workers that share the GPU; at a random moment every so many steps one gets the signal."""
     process = subprocess.Popen([runs.c.bin / "tandem", "train", recipe, "--seed", "7", "--json", *map(str, args), "--devices", ",".join(["cuda:0"] * workers)],
                                cwd=runs.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
-    random, hits = __import__("random").Random(seed), 0
+    random, hits, run_dir = __import__("random").Random(seed), 0, None
     for line in process.stderr:
         if line.startswith("run"):
             run_dir = runs.dir / line.split()[1]
         if line.startswith("exact"):
             break
+    if run_dir is None:
+        process.wait()
+        return {}, 0
     drain = __import__("threading").Thread(target=process.stderr.read)
     drain.start()
     records = subprocess.Popen(["tail", "-n", "+1", "-F", f"--pid={process.pid}", run_dir / "metrics.jsonl"], stdout=subprocess.PIPE,
@@ -257,15 +260,17 @@ def disturbed(runs, recipe, args, steps, gap, what, env=None, workers=3, seed=5)
             break
         alive = workers_of(process.pid)
         if step >= next_hit and len(alive) == workers:
-            os.kill(random.choice(alive), what)
+            try:
+                os.kill(random.choice(alive), what)
+            except ProcessLookupError:
+                continue
             hits += 1
             next_hit = step + random.randrange(*gap)
     records.kill()
     records.wait()
     drain.join()
-    output = json.loads(process.stdout.read())
-    process.wait()
-    return output, hits
+    text = process.stdout.read()
+    return (json.loads(text) if process.wait() == 0 else {}), hits
 
 
 def faults(c):
@@ -275,7 +280,9 @@ def faults(c):
     quiet = runs.train("tiny", *args, "--devices", "cuda:0")
     want = quiet.get("digest")
     output, kills = disturbed(runs, "tiny", args, 3000, (100, 700), signal.SIGKILL)
-    c.check(output["digest"] == want and kills >= 2, f"tiny: {kills} of three workers killed at random moments", output["digest"][:12])
+    c.check(output.get("digest") == want and kills >= 2, f"tiny: {kills} of three workers killed at random moments", output.get("digest", "")[:12])
+    if not output:
+        return
     events = [json.loads(line) for line in (runs.dir / output["dir"] / "events.jsonl").read_text().splitlines()]
     records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
     gaps = []
@@ -482,8 +489,9 @@ def peers(c):
         for plane in ("peer", "pinned"):
             for what, often in ((signal.SIGKILL, gap), (signal.SIGSTOP, (steps // 4, steps // 3))):
                 output, hits = disturbed(runs, recipe, args, steps, often, what, {"TANDEM_PLANE": plane})
-                c.check(output.get("digest") == want and hits >= 2, f"{recipe}: {hits} times {what.name} at a random moment, {plane}", output.get("digest", "")[:12])
-    c.check(not list(pathlib.Path("/dev/shm").glob("*tandem*")), "nothing is left in /dev/shm")
+                c.check(output.get("digest") == want and hits >= (1 if what == signal.SIGSTOP else 2), f"{recipe}: {hits} times {what.name} at a random moment, {plane}", output.get("digest", "")[:12])
+    left = subprocess.run(["pgrep", "-f", str(c.bin / "tandem-worker")], capture_output=True, text=True).stdout.split()
+    c.check(not left, "no worker is left", left)
 
 
 PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "shards": shards, "sms": sms, "executors": executors,
