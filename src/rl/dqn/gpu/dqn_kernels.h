@@ -1,6 +1,7 @@
 // rl/dqn/gpu/dqn_kernels.h -- what the files of the DQN's kernels call of each other.
 #pragma once
 
+#include "kernels/gpu/intrinsics.h"
 #include "rl/dqn/dqn_gpu.h"
 
 namespace tandem::cuda {
