@@ -72,7 +72,7 @@ std::string arithmetic() {
 
 }  // namespace
 
-nlohmann::json without_card(nlohmann::json parts) {
+nlohmann::json without_model(nlohmann::json parts) {
   for (const char* part : {"card", "multiprocessors", "cudnn", "arithmetic"}) parts.erase(part);
   return parts;
 }
@@ -84,7 +84,7 @@ nlohmann::json device_kind_parts(bool own_arithmetic) {
     parts["tandem"] = TANDEM_VERSION;
     parts["layers"] = kLayers;
     parts["compiler"] = __VERSION__;
-    return own_arithmetic ? without_card(std::move(parts)) : parts;
+    return own_arithmetic ? without_model(std::move(parts)) : parts;
   }
   utsname name{};
   uname(&name);

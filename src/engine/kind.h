@@ -12,7 +12,7 @@ namespace tandem {
 std::string device_kind(bool own_arithmetic);
 // CPU vendor, family, model and flags, or the GPU's model and size; libtorch, its libraries; our compiler and version.
 nlohmann::json device_kind_parts(bool own_arithmetic);
-nlohmann::json without_card(nlohmann::json parts_of_gpu);
+nlohmann::json without_model(nlohmann::json parts);
 std::string kind_of(const nlohmann::json& parts);
 
 }  // namespace tandem

@@ -210,14 +210,7 @@ Worker::NextGeneration Worker::await_generation() {
   NextGeneration next;
   next.start = generation_start_from(newest->body.at("order"));
   const nlohmann::json& body = newest->body;
-  next.shape.shards = static_cast<int>(settings_->shards);
-  for (const ShardAssignment& a : next.start.members) next.shape.ranges.push_back(a.range);
-  const ContributionLayout largest = with_link_words(loop_->largest_layout());
-  next.shape.max_floats = largest.floats;
-  next.shape.max_counts = largest.counts;
-  next.shape.max_maxima = largest.maxima;
-  next.shape.max_joined = loop_->longest_joined();
-  next.shape.exchange = largest.exchange;
+  next.shape = shape_of(*loop_, next.start);
   next.base = body.at("base");
   next.speed = body.value("speed", 1.0);
   next.mesh = body.value("mesh", nlohmann::json());

@@ -20,7 +20,7 @@ nlohmann::json hello_of(TrainLoop& loop, const SnapshotLayout& layout, int64_t l
   return {{"hello", kProtocolVersion},
           {"version", TANDEM_VERSION},
           {"kind", device_kind(loop.recipe().has_own_arithmetic())},
-          {"kind_with_card", device_kind(false)},
+          {"kind_with_model", device_kind(false)},
           {"kind_parts", device_kind_parts(loop.recipe().has_own_arithmetic())},
           {"versions", {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}},
           {"unit", loop.recipe().unit()},

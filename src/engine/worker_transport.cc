@@ -20,6 +20,19 @@
 
 namespace tandem {
 
+ShmShape shape_of(TrainLoop& loop, const GenerationStart& start) {
+  const ContributionLayout largest = with_link_words(loop.largest_layout());
+  ShmShape shape{.shards = loop.state().shards(),
+                 .ranges = {},
+                 .max_floats = largest.floats,
+                 .max_counts = largest.counts,
+                 .max_maxima = largest.maxima,
+                 .max_joined = loop.longest_joined(),
+                 .exchange = largest.exchange};
+  for (const ShardAssignment& member : start.members) shape.ranges.push_back(member.range);
+  return shape;
+}
+
 PeerMeans peer_means(std::span<const Channel> links, int me, const ShmShape& shape, const SharedMemory& segment) {
   PeerMeans means{
       .words = peer_words(shape, segment), .sockets = {}, .most_floats = std::max(shape.max_floats, shape.max_joined)};
@@ -117,7 +130,7 @@ std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> co
   PeerSumLink::Options options{.required = true, .waits = true, .note = note_, .log = log_};
   if (ours)
     options.tell = [this](const std::string& words) {
-      if (std::exchange(told_, words) != words) tell_(words);
+      if (std::exchange(said_plane_, words) != words) tell_(words);
     };
   if (!ours) options.wait_ns = 1'000'000;  // the kernel's wait is this thread's own
   auto link = std::make_unique<PeerSumLink>(members, *means.words, socket_peer_mail(std::move(means.sockets)),

@@ -34,6 +34,11 @@ struct PeerMeans {
   int64_t most_floats = 0;
 };
 
+class TrainLoop;
+
+// What a transport between the members of a generation has room for.
+ShmShape shape_of(TrainLoop& loop, const GenerationStart& start);
+
 // `links` to the other members, in their order, of whom this worker is number `me`.
 PeerMeans peer_means(std::span<const Channel> links, int me, const ShmShape& shape, const SharedMemory& segment);
 
@@ -66,7 +71,7 @@ class WorkerTransport {
   std::function<int64_t()> step_;
   std::unique_ptr<PeerMemory> device_memory_, host_memory_;
   PeerSumLink* peers_ = nullptr;  // of the combine that is in use
-  std::string told_;              // of the way that it uses
+  std::string said_plane_;        // of the way that it uses
   std::unique_ptr<NcclTransport> nccl_;
 };
 

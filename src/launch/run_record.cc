@@ -35,7 +35,7 @@ JobFacts JobFacts::from(const nlohmann::json& hello) {
   facts.recipe = hello.at("recipe");
   facts.recipe_toml = hello.at("recipe_toml");
   facts.kind = hello.at("kind");
-  facts.kind_with_card = hello.value("kind_with_card", facts.kind);
+  facts.kind_with_model = hello.value("kind_with_model", facts.kind);
   facts.unit = hello.at("unit");
   facts.kind_parts = hello.at("kind_parts");
   facts.versions = hello.at("versions");
@@ -88,7 +88,7 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
       if (manifest.scalars.contains("loss") && manifest.scalars.at("loss").is_number())
         last_loss_ = manifest.scalars.at("loss");
       notes_.push_back(fmt::format("resumed from step {} ({})", step, checkpoint->dir.filename().string()));
-      if (manifest.kind != facts_.kind && manifest.kind != facts_.kind_with_card) {
+      if (manifest.kind != facts_.kind && manifest.kind != facts_.kind_with_model) {
         const std::string differs =
             fmt::format("the checkpoint is of kind {}, this machine is {}", manifest.kind, facts_.kind);
         notes_.push_back(differs + ": bits are promised between equal kinds only");
@@ -162,9 +162,9 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
     telemetry_->say(
         fmt::format("sync_bn shards run in lock-step: {} gradients of {:.1f} MiB and all activations are alive at once",
                     s.shards, static_cast<double>(facts_.lockstep_bytes) / (1 << 20)));
-  const bool any_card = facts_.kind_parts.value("device", "") == "cuda" && !facts_.kind_parts.contains("card");
+  const bool any_model = facts_.kind_parts.value("device", "") == "cuda" && !facts_.kind_parts.contains("card");
   telemetry_->say(facts_.kind.starts_with("mixed(") ? fmt::format("exact   not promised: {}", facts_.kind)
-                  : any_card
+                  : any_model
                       ? fmt::format("exact   same bits on every machine of kind {}, whatever its GPU of capability {}",
                                     facts_.kind, facts_.kind_parts.value("capability", "?"))
                       : fmt::format("exact   same bits on every machine of kind {}", facts_.kind));

@@ -25,7 +25,7 @@ namespace tandem {
 // What the first worker reported of the job; all others must report the same.
 struct JobFacts {
   std::string recipe, recipe_toml, kind, unit;
-  std::string kind_with_card;  // as checkpoints named it before a GPU's model was no part of `kind`
+  std::string kind_with_model;  // as checkpoints named it before a GPU's model was no part of `kind`
   nlohmann::json kind_parts, versions, settings;
   int64_t total_steps = 0, floats = 0, counts = 0, maxima = 0, lockstep_bytes = 0;
   bool exchange = false, stateful = false;

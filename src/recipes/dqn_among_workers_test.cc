@@ -27,8 +27,7 @@ thread_local bool this_worker_dies = false;
 
 // Where nothing of a sum is made yet, nobody may count on what lies there.
 void spoil(const PeerSum& sum) {
-  const uint64_t tag =
-      peer_tag(sum.generation, sum.control->sequence + static_cast<uint64_t>(sum.ahead), sum.blocks);
+  const uint64_t tag = peer_tag(sum.generation, sum.control->sequence + static_cast<uint64_t>(sum.ahead), sum.blocks);
   const PeerFlag* const mine = sum.flags + static_cast<int64_t>(sum.me) * kMostPeerBlocks;
   if (std::any_of(mine, mine + sum.blocks, [tag](const PeerFlag& flag) { return flag.reduced == tag; })) return;
   std::fill_n(sum.total, sum.floats, float_of_bits(0x7fabcdefu));
@@ -165,7 +164,7 @@ TEST_F(EmulatedDqn, InBf16WorkersWhoseGpusSumByThemselvesGiveTheBitsOfOne) {
 }
 
 // One of them is no GPU, say: all go through the phases.
-TEST_F(EmulatedDqn, WhereOneWorkerCannotQueueWholeStepsNoneDoes) {
+TEST_F(EmulatedDqn, WhereOneWorkerCannotQueueAllSumsOfAStepNoneDoes) {
   const WebAgentSettings settings = small(4);
   queued_calls.clear();
   Workers workers(settings, {"analysis"}, {{0, 2}, {2, 4}});

@@ -5,8 +5,6 @@
 
 #include <signal.h>
 
-#include <random>
-
 #include "kernels/gpu/intrinsics.h"
 #include "kernels/gpu/peer_sum_block.h"
 #include "kernels/tree_kernels.h"
@@ -19,7 +17,7 @@ namespace tandem::peer_rig {
 
 using namespace trial;
 
-enum class Fault { kNone, kFlagBeforeData, kNoFence, kAnyGeneration, kNoSecondWait };
+enum class PeerFault { kNone, kFlagBeforeData, kNoFence, kAnyGeneration, kNoSecondWait };
 
 struct EmulatedThreads {
   static constexpr int kCount = 64;
@@ -39,7 +37,13 @@ struct Late {
   int bytes;
 };
 inline std::vector<Late> late;
-inline std::mt19937 dice;
+// Numbers of a member's own.
+struct RigDice {
+  uint64_t state = 0;
+  void seed(uint64_t s) { state = s; }
+  uint32_t operator()() { return static_cast<uint32_t>(mix(++state) >> 32); }
+};
+inline RigDice dice;
 inline uint64_t this_generation = 0;
 inline int die_at_block = -1, die_in_sum = -1;
 inline int64_t die_at_step = -1;
@@ -60,7 +64,7 @@ inline void some_arrive(size_t rest) {
   }
 }
 
-template <Fault kFault>
+template <PeerFault kFault>
 struct WeakWords {
   static void store(peer::Four* to, const peer::Four& four) {
     for (int i = 0; i < peer::kWidth; ++i) store(&to->x[i], four.x[i]);
@@ -68,11 +72,11 @@ struct WeakWords {
   static void store(float* to, float x) { late.push_back({to, std::bit_cast<uint32_t>(x), 4}); }
   static void store(int64_t* to, int64_t x) { late.push_back({to, static_cast<uint64_t>(x), 8}); }
   static void publish(uint64_t* word, uint64_t tag) {
-    if (kFault == Fault::kFlagBeforeData) {
+    if (kFault == PeerFault::kFlagBeforeData) {
       arrive({word, tag, 8});
       sched_yield();
       some_arrive(0);
-    } else if (kFault == Fault::kNoFence) {
+    } else if (kFault == PeerFault::kNoFence) {
       late.push_back({word, tag, 8});
     } else {
       some_arrive(0);
@@ -82,7 +86,7 @@ struct WeakWords {
   static uint64_t read(const uint64_t* word) {
     if (!late.empty() && dice() % 4 == 0) some_arrive(late.size() - 1 - dice() % late.size());
     const uint64_t value = std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
-    if (kFault != Fault::kAnyGeneration || value >> 40 == 0) return value;
+    if (kFault != PeerFault::kAnyGeneration || value >> 40 == 0) return value;
     return this_generation << 40 | (value & ((uint64_t{1} << 40) - 1));
   }
   static void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
@@ -98,7 +102,7 @@ struct WeakWords {
   }
 };
 
-template <Fault kFault>
+template <PeerFault kFault>
 void run_emulated(const PeerSum& sum) {
   cuda_on_cpu::launch(dim3(static_cast<unsigned>(sum.blocks)), dim3(EmulatedThreads::kCount), [&sum] {
     const int block = static_cast<int>(blockIdx.x);

@@ -1,6 +1,8 @@
 // The kernel of the sum over peers: one sum at a time (reduce/peer_rig.h).
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "reduce/peer_rig.h"
 
 namespace tandem {
@@ -14,7 +16,7 @@ TEST(PeerSum, AnyMembersAndRangesGiveTheBitsOfOneProcessOnWeakMemory) {
   for (int round = 0; round < 12; ++round) {
     const int members = 2 + round % 4, shards = round % 3 == 0 ? 24 : members + static_cast<int>(random() % 9);
     const Rig rig(shards, random_ranges(shards, members, random()), lengths[round % 8]);
-    EXPECT_EQ(rig.lives(0, 6, run_emulated<Fault::kNone>), std::vector<int>(static_cast<size_t>(members), 0))
+    EXPECT_EQ(rig.lives(0, 6, run_emulated<PeerFault::kNone>), std::vector<int>(static_cast<size_t>(members), 0))
         << "round " << round << ", " << shards << " shards, " << rig.floats << " floats";
   }
 }
@@ -39,7 +41,7 @@ TEST(PeerSum, TheMarkIsTheNewestSumOfWhichAllBlocksAreDone) {
 }
 
 // Each broken protocol is seen: wrong bits, or nobody gets to an end.
-template <Fault kFault>
+template <PeerFault kFault>
 bool is_seen() {
   for (int round = 0; round < 20; ++round) {
     Rig rig(6, {{0, 2}, {2, 3}, {3, 6}}, 700);
@@ -55,10 +57,10 @@ bool is_seen() {
   return false;
 }
 TEST(PeerSum, ABrokenProtocolIsSeen) {
-  EXPECT_FALSE(is_seen<Fault::kNone>());
-  EXPECT_TRUE(is_seen<Fault::kFlagBeforeData>());
-  EXPECT_TRUE(is_seen<Fault::kNoFence>());
-  EXPECT_TRUE(is_seen<Fault::kAnyGeneration>());
+  EXPECT_FALSE(is_seen<PeerFault::kNone>());
+  EXPECT_TRUE(is_seen<PeerFault::kFlagBeforeData>());
+  EXPECT_TRUE(is_seen<PeerFault::kNoFence>());
+  EXPECT_TRUE(is_seen<PeerFault::kAnyGeneration>());
 }
 
 // Wherever a member dies, the others leave when they are told, and whoever has a total has the right one.
@@ -70,9 +72,9 @@ TEST(PeerSum, ADeathInsideTheKernelLeavesNoWrongTotal) {
       std::vector<pid_t> pids;
       for (int m = 0; m < 3; ++m)
         pids.push_back(start([&, m] {
-          if (m == 1) rig.live(m, 0, 1, run_emulated<Fault::kNone>);
+          if (m == 1) rig.live(m, 0, 1, run_emulated<PeerFault::kNone>);
           if (m == 1) die_at_block = block, die_at = point;
-          rig.live(m, m == 1 ? 1 : 0, 3, run_emulated<Fault::kNone>);
+          rig.live(m, m == 1 ? 1 : 0, 3, run_emulated<PeerFault::kNone>);
         }));
       EXPECT_EQ(end_of(pids[1]), 128 + SIGKILL);
       for (const int m : {0, 2}) std::atomic_ref(rig.control(m)->abandon).store(1);
@@ -92,10 +94,10 @@ TEST(PeerSum, ADeadMembersGpuThatGoesOnEndsNoSum) {
     const auto flag = [&](int member, uint64_t PeerFlag::*word) {
       return std::atomic_ref(rig.flags()[member * kMostPeerBlocks + 2].*word).load();
     };
-    const pid_t dead = start([&] { rig.live(1, 0, 1, run_emulated<Fault::kNone>); });
+    const pid_t dead = start([&] { rig.live(1, 0, 1, run_emulated<PeerFault::kNone>); });
     until([&] { return flag(1, &PeerFlag::published) != 0; });
     EXPECT_EQ(rig.words().close(1, rig.generation), std::nullopt);
-    const pid_t other = start([&] { rig.live(0, 0, 1, run_emulated<Fault::kNone>); });
+    const pid_t other = start([&] { rig.live(0, 0, 1, run_emulated<PeerFault::kNone>); });
     until([&] { return flag(0, &PeerFlag::reduced) != 0 && flag(1, &PeerFlag::reduced) != 0; });
     const auto until_it_left_or_ended = [&] {
       const int before = rig.times_left(0);
@@ -125,9 +127,9 @@ TEST(PeerSum, ADeadMembersGpuThatGoesOnEndsNoSum) {
 // A member that was stopped while others waited: they leave the kernel, come again, and go on where they stood.
 TEST(PeerSum, WhoComesLateFindsOthersThatLeftAndCameAgain) {
   const Rig rig(4, {{0, 2}, {2, 4}}, 900);
-  const pid_t first = start([&] { rig.live(0, 0, 5, run_emulated<Fault::kNone>); });
+  const pid_t first = start([&] { rig.live(0, 0, 5, run_emulated<PeerFault::kNone>); });
   while (!rig.left(0, 0)) sched_yield();
-  const pid_t second = start([&] { rig.live(1, 0, 5, run_emulated<Fault::kNone>); });
+  const pid_t second = start([&] { rig.live(1, 0, 5, run_emulated<PeerFault::kNone>); });
   EXPECT_EQ(end_of(first), 0);
   EXPECT_EQ(end_of(second), 0);
 }

@@ -14,7 +14,7 @@ TEST(PeerSum, SumsThatAreQueuedTogetherGiveTheBitsOfOneProcessOnWeakMemory) {
     const Rig rig(6, random_ranges(6, members, static_cast<uint64_t>(round)), round % 2 == 0 ? 700 : 33);
     std::vector<pid_t> pids;
     for (int m = 0; m < members; ++m) {
-      pids.push_back(start([&, m] { rig.live_in_steps(m, 6, run_emulated<Fault::kNone>); }));
+      pids.push_back(start([&, m] { rig.live_in_steps(m, 6, run_emulated<PeerFault::kNone>); }));
       while (m == 0 && !rig.left(0, 0)) sched_yield();  // it has left all three and comes again
     }
     for (const pid_t pid : pids) EXPECT_EQ(end_of(pid), 0) << "round " << round;
@@ -30,7 +30,7 @@ TEST(PeerSum, ADeathAmongSumsThatAreQueuedTogetherLeavesNoWrongTotal) {
       for (int m = 0; m < 3; ++m)
         pids.push_back(start([&, m] {
           if (m == 1) die_at_step = 1, die_in_sum = sum, die_at = point;
-          rig.live_in_steps(m, 3, run_emulated<Fault::kNone>);
+          rig.live_in_steps(m, 3, run_emulated<PeerFault::kNone>);
         }));
       EXPECT_EQ(end_of(pids[1]), 128 + SIGKILL);
       for (const int m : {0, 2}) std::atomic_ref(rig.control(m)->abandon).store(1);
@@ -72,7 +72,7 @@ TEST(PeerSum, TheNextSumsPartialsLeaveASliceAloneThatSomebodyStillGathers) {
   const auto run = [&](int me, bool first) {
     of[me].bad = -1;
     std::memset(rig.control(me)->unfinished, 0, sizeof rig.control(me)->unfinished);
-    run_emulated<Fault::kNone>(sum_of(me, first));
+    run_emulated<PeerFault::kNone>(sum_of(me, first));
     return !rig.left(me, first ? 0 : 1);
   };
   EXPECT_FALSE(run(1, true)) << "nobody else is there";
@@ -94,7 +94,7 @@ TEST(PeerSum, ASumBehindOneThatWasLeftUnfinishedDoesNothing) {
   int64_t bad = 0;
   behind.bad = &bad;
   behind.ahead = 1;
-  run_emulated<Fault::kNone>(behind);
+  run_emulated<PeerFault::kNone>(behind);
   EXPECT_TRUE(rig.left(0, 1));
   EXPECT_FALSE(rig.left(0, 0));
   for (int block = 0; block < behind.blocks; ++block) EXPECT_EQ(rig.flags()[block].published, 0u);

@@ -481,19 +481,24 @@ class Early(WebTest):
         self.assertNotIn(f"{second} gets ready", err, "it was")
 
     def test_the_next_agent_is_up_and_waiting_before_its_slot_is_free(self):
-        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--json", "--agents",
-                             "analysis,evolution", env={"TANDEM_FAULT": self.SLOW})
-        out, err = process.communicate()
-        self.assertEqual(process.returncode, 0, err)
+        for _ in range(4):  # as below
+            process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--json", "--agents",
+                                 "analysis,evolution", env={"TANDEM_FAULT": self.SLOW})
+            out, err = process.communicate()
+            self.assertEqual(process.returncode, 0, err)
+            if "gets ready" in err:
+                break
         self.assertRegex(err, "(analysis|evolution) gets ready for cpu:0")
         self.assert_same(json.loads(out), ("analysis", "evolution"), self.LONG)
 
     def test_a_set_that_is_stopped_while_an_agent_waits_for_its_slot_leaves_nothing_behind(self):
-        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--run-dir", "set", "--agents",
-                             "analysis,evolution", env={"TANDEM_FAULT": self.SLOW})
-        for line in process.stderr:
-            if "gets ready" in line:
+        for _ in range(4):  # a busy moment may put the first one's end a minute off for good
+            process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--run-dir", "set", "--agents",
+                                 "analysis,evolution", env={"TANDEM_FAULT": self.SLOW})
+            if isinstance(self.ready_line(process), str):
                 break
+            process.communicate()
+            shutil.rmtree(self.dir / "set")
         process.send_signal(signal.SIGTERM)
         err = process.communicate()[1]
         self.assertEqual(process.returncode, 143, err)

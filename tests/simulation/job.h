@@ -29,16 +29,16 @@ struct Job {
   int shards = 1, phases = 1, steps = 5;
   bool stateful = false;
   bool gpus = false;                        // they sum by themselves, but for every third combine
-  bool whole_steps = false;                 // they make all combines of a step by themselves
+  bool fused_steps = false;                 // they make all combines of a step by themselves
   int snapshot_every = 4, check_every = 3;  // steps
 
   int64_t sequences() const { return static_cast<int64_t>(steps) * phases; }
-  bool on_gpus(int64_t sequence) const { return gpus && (whole_steps || sequence % 3 != 1); }
+  bool on_gpus(int64_t sequence) const { return gpus && (fused_steps || sequence % 3 != 1); }
   bool ends_step(int64_t sequence) const { return (sequence + 1) % phases == 0; }
   // Of what a GPU was told at once, and its host waits for.
-  bool begins_launch(int64_t sequence) const { return !whole_steps || sequence % phases == 0; }
+  bool begins_launch(int64_t sequence) const { return !fused_steps || sequence % phases == 0; }
   int64_t end_of_launch(int64_t sequence) const {
-    return whole_steps ? sequence / phases * phases + phases - 1 : sequence;
+    return fused_steps ? sequence / phases * phases + phases - 1 : sequence;
   }
   uint64_t first_weights() const { return mix(1, static_cast<uint64_t>(shards)); }
   uint64_t first_shard_state(int shard) const { return stateful ? mix(2, static_cast<uint64_t>(shard)) : 0; }

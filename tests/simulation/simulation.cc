@@ -40,7 +40,7 @@ Job draw_job(Dice& dice, int workers) {
   job.steps = workers > 24 ? dice.between(3, 8) : workers > 8 ? dice.between(5, 15) : dice.between(5, 40);
   job.stateful = dice.chance(50);
   job.gpus = dice.chance(50);
-  job.whole_steps = job.gpus && job.stateful && dice.chance(50);
+  job.fused_steps = job.gpus && job.stateful && dice.chance(50);
   job.snapshot_every = dice.between(2, 9);
   job.check_every = dice.between(2, 6);
   return job;
@@ -337,7 +337,7 @@ ScheduleResult simulate(const Options& options) {
   outcome.violation = violation;
   outcome.job = fmt::format("{} shards, {} phases, {} steps, {}{}, {} workers", job.shards, job.phases, job.steps,
                             job.stateful ? "stateful" : "stateless",
-                            job.whole_steps ? ", whole steps on GPUs"
+                            job.fused_steps ? ", fused steps on GPUs"
                             : job.gpus      ? ", summed on GPUs"
                                             : "",
                             workers);

@@ -63,10 +63,10 @@ bool Worker::act_dead() {
       if (world_.job.begins_launch(sequence_)) return false;
       break;
     case Stage::kPublishing:
-      if (!world_.job.whole_steps) return false;
+      if (!world_.job.fused_steps) return false;
       break;
     case Stage::kApplying:
-      if (world_.job.ends_step(sequence_) || !world_.job.whole_steps) return false;  // nobody reads its weights
+      if (world_.job.ends_step(sequence_) || !world_.job.fused_steps) return false;  // nobody reads its weights
       break;
     case Stage::kReducing:
     case Stage::kMarking:
