@@ -1,7 +1,7 @@
 // apps/chess/pgn_file.h -- a file to which games are added: each whole or not at all, and what is there stays.
 //
 // A link is not followed, since whoever made it would choose what is written to; but one to what is no regular file is
-// (/dev/stdout). Several programs may add games to one file.
+// (/dev/stdout). Several programs may add games to one file, and a file that was taken away meanwhile is made again.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace tandem::chess {
 
 class PgnFile {
  public:
-  // Makes the file where there is none. Throws ConfigError where it can't be written.
+  // Makes the file where there is none. Throws ConfigError where it can't be written; a pipe that nobody reads can't.
   explicit PgnFile(std::filesystem::path file);
   // A new one, `stem`.pgn; `stem`-2.pgn and so on where that is there.
   static PgnFile make_new(const std::filesystem::path& stem);
@@ -25,6 +25,7 @@ class PgnFile {
 
  private:
   PgnFile(std::filesystem::path file, int fd, bool made);
+  bool open();  // false: errno says why
 
   std::filesystem::path path_;
   int fd_ = -1;

@@ -1,11 +1,17 @@
 // Games are added to a file, whole, and nothing that is there is lost.
 #include "apps/chess/pgn_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -82,6 +88,100 @@ TEST(PgnFiles, LinksAreNotFollowed) {
   EXPECT_FALSE(fs::exists(dir / "nothing"));
   fs::create_symlink("/dev/null", dir / "null");
   EXPECT_EQ(refusal_of_file(dir / "null"), "") << "a device is no file to be lost";
+}
+
+// Another program exchanges the link again and again: between the look at what it leads to and the opening, too. The
+// way to it is long, so that both take their time.
+TEST(PgnFiles, ALinkThatIsExchangedMeanwhileLeadsIntoNoFile) {
+  const TempDir dir;
+  std::ofstream(dir / "target") << "mine";
+  std::string detour;
+  while (detour.size() < 4000) detour += "./";
+  constexpr int kLinks = 30;
+  for (int i = 0; i < kLinks; ++i)
+    fs::create_symlink(detour + "link" + std::to_string(i + 1), dir / ("link" + std::to_string(i)));
+  const fs::path last = dir / ("link" + std::to_string(kLinks));
+  fs::create_symlink("/dev/null", last);
+  std::atomic<bool> over = false;
+  std::thread exchanger([&] {
+    for (bool file = true; !over; file = !file) {
+      fs::create_symlink(file ? dir / "target" : fs::path("/dev/null"), dir / "next");
+      fs::rename(dir / "next", last);
+    }
+  });
+  for (int i = 0; i < 60; ++i) {
+    try {
+      PgnFile(dir / "link0").add(kGame);
+    } catch (const ConfigError&) {
+      continue;  // it led to the file at that moment
+    }
+  }
+  over = true;
+  exchanger.join();
+  EXPECT_EQ(text_of(dir / "target"), "mine");
+}
+
+TEST(PgnFiles, APipeThatNobodyReadsIsRefusedAndNotWaitedFor) {
+  const TempDir dir;
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(refusal_of_file(dir / "pipe").find("nobody reads it"), std::string::npos);
+  const int reader = ::open((dir / "pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  PgnFile(dir / "pipe").add(kGame);
+  std::string read_there(kGame.size() + 1, '?');
+  EXPECT_EQ(read(reader, read_there.data(), read_there.size()), static_cast<ssize_t>(kGame.size()));
+  close(reader);
+}
+
+TEST(PgnFiles, OfTwoProgramsLoseNoGameWhenOneOfThemHadNone) {
+  const TempDir dir;
+  {
+    std::optional<PgnFile> first(dir / "games.pgn");
+    PgnFile second(dir / "games.pgn");
+    first.reset();
+    EXPECT_FALSE(fs::exists(dir / "games.pgn")) << "it had made the file, and had no game for it";
+    second.add(kGame);
+    second.add(kGame);
+  }
+  EXPECT_EQ(text_of(dir / "games.pgn"), kGame + kGame);
+}
+
+bool somebody_waits_for_a_lock() {
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);)
+    if (line.find("-> FLOCK") != line.npos && line.find(" " + std::to_string(getpid()) + " ") != line.npos) return true;
+  return false;
+}
+
+// Between its look whether the file is empty and its end nobody may add a game.
+TEST(PgnFiles, ThatGotNoGameAreNotTakenAwayWhileSomebodyAddsOne) {
+  if (!std::ifstream("/proc/locks")) GTEST_SKIP() << "no list of locks here";
+  const TempDir dir;
+  std::optional<PgnFile> made(dir / "games.pgn");
+  const int fd = ::open((dir / "games.pgn").c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  std::thread ends([&made] { made.reset(); });
+  while (fs::exists(dir / "games.pgn") && !somebody_waits_for_a_lock()) std::this_thread::yield();
+  EXPECT_EQ(write(fd, kGame.data(), kGame.size()), static_cast<ssize_t>(kGame.size()));
+  flock(fd, LOCK_UN);
+  ends.join();
+  EXPECT_EQ(text_of(dir / "games.pgn"), kGame);
+  close(fd);
+}
+
+// The file is made and taken away by those without a game, while another one adds its games.
+TEST(PgnFiles, OfManyProgramsLoseNoGame) {
+  const TempDir dir;
+  std::atomic<bool> over = false;
+  std::thread makers([&] {
+    while (!over) const PgnFile file(dir / "games.pgn");
+  });
+  for (int i = 0; i < 300; ++i) {
+    PgnFile(dir / "games.pgn").add(kGame);
+    EXPECT_EQ(text_of(dir / "games.pgn"), kGame) << i;
+    fs::remove(dir / "games.pgn");
+  }
+  over = true;
+  makers.join();
 }
 
 TEST(PgnFiles, ThatCannotBeWrittenSayWhy) {
