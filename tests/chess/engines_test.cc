@@ -43,9 +43,16 @@ class Engines : public testing::Test {
     settings.program = link;
     return settings;
   }
-  std::optional<PlayerFault> fault_of(UciPlayer& player, const Game& game = {}, ThinkRequest request = {}) {
+  std::optional<PlayerFault> fault_of(UciPlayer& player, const Game& game = {}, const ThinkRequest& request = {}) {
     try {
       player.begin_game(1);
+    } catch (const PlayerFault& fault) {
+      return fault;
+    }
+    return fault_of_move(player, game, request);
+  }
+  std::optional<PlayerFault> fault_of_move(UciPlayer& player, const Game& game, const ThinkRequest& request = {}) {
+    try {
       player.think(game, request);
     } catch (const PlayerFault& fault) {
       return fault;
@@ -106,6 +113,14 @@ TEST_F(Engines, AreToldTheLimitsOfARequestAndTheirOwnBeforeThose) {
   EXPECT_EQ(
       go_command({.clocks = Clocks{milliseconds(1000), milliseconds(900), milliseconds(10), milliseconds(20), 5}}),
       "go wtime 1000 btime 900 winc 10 binc 20 movestogo 5");
+}
+
+TEST_F(Engines, AreStartedWithTheWordsOfTheirCommandLine) {
+  UciSettings settings = fake();
+  settings.arguments = {"--called", "two words"};
+  UciPlayer player(settings);
+  player.begin_game(1);
+  EXPECT_EQ(player.name(), "two words, 1 nodes");
 }
 
 TEST_F(Engines, ThatSayNothingOrDoNotSpeakUciAreNoEngines) {
@@ -214,6 +229,28 @@ TEST_F(Engines, ThatAreSilentAreLateNotWaitedFor) {
   expect_fault(fake("chat", kShort), Kind::kSilent, "is silent", "no bestmove within 0.3 s");
 }
 
+// The GUI, or a person, may stop it; a search to a depth takes what it takes.
+TEST_F(Engines, ThatSearchForEverAreWaitedForInPlay) {
+  const UciPatience patience = UciPatience::of_play();
+  EXPECT_GE(patience.move, kForEver);
+  EXPECT_EQ(patience.late, UciPatience().late) << "a time for a move is one";
+  const auto made = make_player(read_player_name(std::string("uci:") + FAKE_ENGINE), patience);
+  EXPECT_EQ(dynamic_cast<UciPlayer&>(*made).patience().move, patience.move);
+}
+
+TEST_F(Engines, TellTheMoveTimeThatTheyAreToKeep) {
+  using std::chrono::milliseconds;
+  const auto time_of = [](const char* settings, const ThinkRequest& request) {
+    return make_player(read_player_name(std::string("uci:") + FAKE_ENGINE + settings))->move_time(request);
+  };
+  EXPECT_EQ(time_of("", {}), UciPlayer::kUsualMoveTime);
+  EXPECT_EQ(time_of("", {.move_time = milliseconds(30)}), milliseconds(30));
+  EXPECT_EQ(time_of("", {.nodes = 30}), std::nullopt);
+  EXPECT_EQ(time_of("", {.clocks = Clocks{}}), std::nullopt);
+  EXPECT_EQ(time_of(",movetime=20", {.move_time = milliseconds(30)}), milliseconds(20));
+  EXPECT_EQ(time_of(",nodes=20", {.move_time = milliseconds(30)}), std::nullopt);
+}
+
 TEST_F(Engines, ThatDoNotReadAreNotWaitedForEither) {
   UciPlayer player(fake("deaf", kShort));
   Game game;  // its moves fill the pipe
@@ -236,6 +273,39 @@ TEST_F(Engines, ThatNeverStopTalkingAreStopped) {
   expect_fault(fake("flood"), Kind::kFlood, "says too much", "64 MiB");
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 20'000) << "kB";
+}
+
+// An analysis may take days.
+TEST_F(Engines, MaySayTheMoreTheLongerTheyThink) {
+  EngineProcess engine(FAKE_ENGINE, {}, {.most_output = 100, .output_a_second = size_t{1} << 50});
+  const double until = monotonic_seconds() + kLong.move;
+  engine.begin_answer();
+  for (const char* const line : {"uci", "setoption name Fault value chat", "go"}) engine.send(line, until);
+  std::string line;
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(engine.read_line(line, until), EngineProcess::Got::kLine) << i;
+}
+
+TEST_F(Engines, ThatAnswerTwiceAreNamedBeforeTheirNextMove) {
+  UciPlayer player(fake("twice"));
+  player.begin_game(1);
+  Game game;
+  game.play(player.think(game, {}).move);
+  const auto fault = fault_of_move(player, game);
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(static_cast<int>(fault->kind()), static_cast<int>(Kind::kIllegalMove)) << fault->render();
+  EXPECT_NE(std::string(fault->what()).find("said bestmove \"a2a3\" that nobody had asked for"), std::string::npos)
+      << fault->render();
+}
+
+TEST_F(Engines, MayAnswerTwiceWhenTheyAreToldToStop) {
+  UciPlayer player(fake("anxious"));
+  player.begin_game(1);
+  std::stop_source stop;
+  stop.request_stop();
+  Game game;
+  game.play(player.think(game, {.stop = stop.get_token()}).move);
+  const Thought thought = player.think(game, {});
+  EXPECT_TRUE(is_legal(game.position(), thought.move));
 }
 
 TEST_F(Engines, MaySayWhatTheyLikeOnStderr) {

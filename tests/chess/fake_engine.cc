@@ -14,8 +14,12 @@
 //   flood  info lines without end         long   a line without end         chat   info lines, one by one
 //   stderr 200 kB on stderr before each move; it plays on
 //   late   it thinks until it is told to stop       stubborn   the same, and does not stop
+//   twice  it says its move twice                  anxious    thinks until stop, and then says its move twice
+//   slow   100 ms pass before it answers
 //   linger it plays, but does not end when it is told to quit or its input ends
 // Marker: a file; the fault happens only if it is not there, and makes it: in the first process that gets so far.
+// Log: a file to which every line is added that it is told from then on.
+// `--called NAME` on its command line: the name that it says.
 // With Last = true it plays the last of its legal moves, in their order as text, not the first.
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +27,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -37,7 +42,7 @@ namespace {
 using namespace tandem::chess;
 
 struct Fake {
-  std::string fault, marker, line;
+  std::string fault, marker, log;
   int at = 1, moves = 0;
   bool last = false;
   Position position = start_position();
@@ -88,6 +93,7 @@ void read_option(Fake& fake, std::istringstream& words) {
     parts >> fake.fault >> fake.at;
   }
   if (name == "Marker") fake.marker = value;
+  if (name == "Log") fake.log = value;
   if (name == "Last") fake.last = value == "true";
 }
 
@@ -122,12 +128,18 @@ void misbehave(const Fake& fake) {
   }
 }
 
+void think_for(std::chrono::milliseconds time) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < until) continue;
+}
+
 void go(Fake& fake) {
   ++fake.moves;
   const bool fault = wants_fault(fake);
   if (fault) misbehave(fake);
   if (fake.fault == "stderr") std::cerr << std::string(200'000, 'x') << std::endl;
-  if (fault && (fake.fault == "late" || fake.fault == "stubborn")) {
+  if (fault && fake.fault == "slow") think_for(std::chrono::milliseconds(100));
+  if (fault && (fake.fault == "late" || fake.fault == "stubborn" || fake.fault == "anxious")) {
     say("info depth 1 score cp 12 nodes 1 pv " + chosen(fake));
     while (read_line() != "stop" || fake.fault == "stubborn") {
     }
@@ -135,7 +147,8 @@ void go(Fake& fake) {
   if (fault && fake.fault == "illegal") return say("bestmove e2e5");
   if (fault && fake.fault == "none") return say("bestmove (none)");
   say("info depth 3 seldepth 4 multipv 1 score cp 25 nodes 77 nps 1000 pv " + chosen(fake));
-  say("bestmove " + chosen(fake));
+  const bool twice = fault && (fake.fault == "twice" || fake.fault == "anxious");
+  say("bestmove " + chosen(fake) + (twice ? "\nbestmove " + chosen(fake) : ""));
 }
 
 // Greetings that never end; the program ends with its output.
@@ -151,20 +164,20 @@ void greet_for_ever(const std::string& name) {
   }
 }
 
-void greet() {
-  say("id name Fake 1.0");
+void greet(const std::string& called) {
+  say("id name " + called);
   say("id author nobody");
   for (const char* const option :
-       {"Fault type string default", "Marker type string default", "Last type check default false",
-        "Level type spin default 5 min 1 max 9", "UCI_LimitStrength type check default false",
-        "UCI_Elo type spin default 1500 min 1000 max 2000"})
+       {"Fault type string default", "Marker type string default", "Log type string default",
+        "Last type check default false", "Level type spin default 5 min 1 max 9",
+        "UCI_LimitStrength type check default false", "UCI_Elo type spin default 1500 min 1000 max 2000"})
     say(std::string("option name ") + option);
   say("uciok");
 }
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const std::string name = argv[0];
   if (name.ends_with("-dies")) return 3;
   for (const char* const greeting : {"-floods", "-endless", "-blank", "-boasts"})
@@ -179,7 +192,8 @@ int main(int, char** argv) {
     std::istringstream words(line);
     std::string word;
     words >> word;
-    if (word == "uci") greet();
+    if (!fake.log.empty()) std::ofstream(fake.log, std::ios::app) << line << "\n";
+    if (word == "uci") greet(argc == 3 && std::string(argv[1]) == "--called" ? argv[2] : "Fake 1.0");
     if (word == "ucinewgame" && name.ends_with("-sleeps")) {
       say("readyok");  // to the isready that follows
       wait_for_ever();

@@ -239,8 +239,31 @@ class Faults(Match):
         self.assertTrue(game.startswith("{Fake 1.0, 1 nodes crashed: "), game)
         self.assertEqual(game.split()[-1], "0-1")
 
+    def test_a_timeout_may_be_a_fraction_of_a_second(self):
+        self.assert_loses_all_and_stops("silent 2", "no bestmove within 0.25 s", "time forfeit", "--timeout", 0.25)
+
+    def test_a_clock_that_has_run_out(self):
+        """The engine is waited for as long as its clock and the timeout have it."""
+        log = self.dir / "log"
+        engine = f"uci:{FAKE},option.Log={log},option.Fault=silent 1"
+        result = self.match(engine, "random", "--games", 2, "--jobs", 1, "--tc", "0.3+0.1", "--timeout", 0.25)
+        self.assertEqual((result["losses"], result["limit"]), (2, "0.3+0.1 s on the clock"))
+        self.assertIn("no bestmove within 0.", self.said)
+        self.assertIn("go wtime 300 btime 300 winc 100 binc 100\n", log.read_text())
+        text = (self.dir / result["pgn"]).read_text()
+        self.assertEqual((text.count('[TimeControl "0.3+0.1"]'), text.count('[Termination "time forfeit"]')), (2, 2))
+
+    def test_moves_that_take_too_long_are_counted_and_warned_of(self):
+        result = self.match(f"uci:{FAKE},movetime=10,option.Fault=slow 2", "random", "--games", 2, "--jobs", 1, "--max-plies", 20)
+        times = result["times"]["first"]
+        self.assertGreaterEqual(times["overruns"], 1)
+        self.assertGreaterEqual(times["largest_ms"], 100)
+        self.assertGreaterEqual(times["moves"], 8)
+        self.assertEqual(result["times"]["second"]["overruns"], 0, "it has no move time")
+        self.assertIn("took more than its move time", self.said)
+
     def test_silence(self):
-        self.assert_loses_all_and_stops("silent 2", "no bestmove within 1.0 s", "time forfeit", "--timeout", 1)
+        self.assert_loses_all_and_stops("silent 2", "no bestmove within 1 s", "time forfeit", "--timeout", 1)
 
     def test_an_illegal_move(self):
         self.assert_loses_all_and_stops("illegal 2", 'played "e2e5", which is no legal move', "rules infraction")
@@ -336,6 +359,10 @@ class BadInput(Match):
         self.assert_refused("random", "greedy", "--jobs", 0, words=["it goes from 1"])
         self.assert_refused("random", "greedy", "--movetime", 0, words=["it goes from 1"])
         self.assert_refused("random", "greedy", "--draws", "never", words=["give claim or fide"])
+        for seconds in ("0", "-1", "1e9", "soon", "nan"):
+            self.assert_refused("random", "greedy", f"--timeout={seconds}", words=["it is seconds, from 0.01"])
+        self.assert_refused("random", "greedy", "--tc", "fast", words=["--tc fast: no time control", "60+0.6"])
+        self.assert_refused("random", "greedy", "--tc", "60", "--movetime", 5, words=["--tc and --movetime were both given"])
         self.assert_refused("random", "greedy", "--max-plies", 8, words=["an opening has 8 half-moves", "more than 8"])
         (self.dir / "long.pgn").write_text("1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 *\n")
         refused = self.tandem("match", "random", "greedy", "--openings", "long.pgn", "--max-plies", 6, "--pgn", "out", code=2)
@@ -348,6 +375,10 @@ class BadInput(Match):
     def test_files(self):
         (self.dir / "bad.epd").write_text("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq -\nhello world\n")
         self.assert_refused("random", "greedy", "--openings", "bad.epd", words=["bad.epd, line 2"])
+        (self.dir / "bad.pgn").write_text('[Event "a"]\n\n1. e4 e5 *\n\n[Event "b"]\n\n1. e4 e5\n2. Nf3 Nc6 3. Bb6 *\n')
+        refused = self.tandem("match", "random", "greedy", "--openings", "bad.pgn", "--pgn", "out", code=2)
+        self.assert_explains(refused, "bad.pgn: not all of it can be read", "game 2, line 8: 3. Bb6: no bishop can go to b6")
+        (self.dir / "bad.pgn").unlink()
         self.assert_refused("random", "greedy", "--openings", "none.epd", words=["there is no such file"])
         self.assert_refused("random", "greedy", "--pgn", "no/such/folder/x", words=["cannot write no/such/folder/x", "No such file"])
         (self.dir / "target").write_text("mine")

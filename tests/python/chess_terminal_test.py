@@ -66,6 +66,10 @@ class Pipes(Typed):
                                   (MATE_IN_ONE, ["resign"], "random wins, 0-1: White resigned.")):
             self.assertIn(words, self.play(moves, "--fen", fen), fen)
 
+    def test_draws_without_a_claim_are_by_the_rule_that_was_asked_for(self):
+        for rule, words in (("claim", "Draw, 1/2-1/2: 50 moves of each side"), ("fide", "random plays 80... ")):
+            self.assertIn(words, self.play(["Ra3"], "--fen", "7k/8/8/8/8/8/R7/K7 w - - 99 80", "--draws", rule))
+
     def test_bad_input_is_explained_and_the_game_goes_on(self):
         said = self.play(["Nf6", "e9", "e2e5", "udno", "new purple", "pgn /nowhere/x.pgn", "x" * 10000, "\x1b[31m", "Ra8"], "--fen", MATE_IN_ONE)
         self.assertEqual(said.count("error: "), 8)
@@ -172,8 +176,13 @@ class Pipes(Typed):
                             (["chess", "minimax", "--json"], ["no --json"]), (["chess", "minimax", "--seed", "-1"], ["--seed"]),
                             (["chess", "uci:/nowhere/engine"], ["/nowhere/engine"]), (["chess", "uci:/bin/true"], ["uci:/bin/true does not speak UCI"])):
             self.refused(args, *words)
-        (self.dir / "runs/chess-20261119-abc").mkdir(parents=True)
+        run = self.dir / "runs/chess-20261119-abc"
+        run.mkdir(parents=True)
+        self.refused(["chess", "runs/chess-20261119-abc"], "is no player", "players are: random")
+        (run / "run.json").write_text("{}")
         self.refused(["chess", "runs/chess-20261119-abc"], "it is a run", "no recipe")
+        self.refused(["chess", "minimax", "--draws", "never"], "give claim or fide")
+        self.refused(["chess", "minimax", "--uci", "--draws", "fide"], "not for --uci")
 
     def test_help_opens_with_commands_to_copy(self):
         said = self.tandem("play", "--help").stdout

@@ -1,21 +1,26 @@
 """`tandem play chess RUN --uci` as chess programs meet it: odd orders of the protocol, and games by python-chess.
 
-    python3 chess_uci_test.py <folder with tandem> [unittest arguments]
+    python3 chess_uci_test.py <folder with tandem> [the fake engine] [unittest arguments]
 
-Games needs PyPI's chess (exit code 77: skipped). TANDEM_UCI_GAMES is how many games [20]; `make test-long`
-plays 200. A time loss is played again, since a busy machine may take a core away; how many there were is printed.
+Games needs PyPI's chess (exit code 77: skipped). TANDEM_UCI_GAMES is how many games [20]; `make test-long` plays 200, and
+no time loss is allowed then. Of fewer a time loss is played again, since a busy machine may take a core away; how many
+there were is printed. EnginesBehind are engines that our engine plays by: the fake one, and Stockfish where it is.
 """
 import contextlib
 import os
+import pathlib
 import random
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
 import unittest
 
-from run_test import TANDEM, Case
+FAKE = pathlib.Path(sys.argv.pop(2)).resolve() if len(sys.argv) > 2 and os.path.isfile(sys.argv[2]) else None
+
+from run_test import TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 try:
     import chess
@@ -23,6 +28,7 @@ try:
 except ImportError:
     chess = None
 
+STOCKFISH = shutil.which("stockfish", path=f"{os.environ.get('PATH', '')}:/usr/games")
 GAMES = int(os.environ.get("TANDEM_UCI_GAMES", "20"))
 BOUND = 600   # seconds, against hanging alone
 LINE = re.compile(r"(id|option) .+|uciok|readyok|bestmove (\(none\)|[a-h][1-8][a-h][1-8][nbrq]?)|info string .+"
@@ -265,6 +271,75 @@ class Conformance(Case):
             self.assertEqual(lines[-1], "bestmove (none)")
 
 
+class EnginesBehind(Case):
+    """An engine behind ours: what it is told, and games with it."""
+
+    def fake(self, fault=""):
+        self.log = self.dir / "log"
+        self.log.unlink(missing_ok=True)
+        return f"uci:{FAKE},option.Log={self.log}" + (f",option.Fault={fault}" if fault else "")
+
+    def told(self, word):
+        return [line for line in self.log.read_text().splitlines() if line.startswith(word)]
+
+    @unittest.skipUnless(FAKE, "the fake engine was not named")
+    def test_it_is_told_the_limits_of_the_gui(self):
+        engine = Engine(self, self.fake())
+        engine.send("setoption name Move Overhead value 50")
+        for go, told in (("go depth 40", "go depth 40"), ("go nodes 5000000000", "go nodes 5000000000"), ("go mate 9", "go depth 18"),
+                         ("go movetime 250", "go movetime 200"), ("go wtime 5000", "go wtime 4950 btime 4950 winc 0 binc 0"),
+                         ("go wtime 9000 btime 8000 winc 300 binc 200 movestogo 7", "go wtime 8950 btime 7950 winc 300 binc 200 movestogo 7"),
+                         ("go", "go movetime 100")):
+            engine.send("position startpos moves e2e4", go)
+            self.assertRegex(engine.best(), r"[a-h][78][a-h][56]")
+            self.assertEqual(self.told("go")[-1], told)
+        self.assertEqual(len(self.told("ucinewgame")), 1)
+        self.assertEqual(self.told("position")[-1], "position startpos moves e2e4")
+
+    @unittest.skipUnless(FAKE, "the fake engine was not named")
+    def test_stop_and_ponder_reach_it(self):
+        engine = Engine(self, self.fake("late 1"))
+        engine.send("go infinite")
+        engine.until("info depth 1 score cp 12")
+        engine.send("isready")
+        engine.until("readyok")
+        engine.send("stop")
+        engine.best()
+        engine.send("position startpos moves e2e4", "go ponder wtime 60000 btime 60000")
+        engine.until("info depth 3")
+        engine.send("isready")
+        self.assertFalse([line for line in engine.until("readyok") if line.startswith("bestmove")], "it waits for ponderhit")
+        engine.send("ponderhit")
+        self.assertRegex(engine.best(), r"[a-h][78][a-h][56]")
+        engine.send("quit")
+        engine.ends()
+
+    def games_of(self, player, limits, plies):
+        board, clocks = chess.Board(), [limits[0].get("clock"), limits[1].get("clock")]
+        engine = chess.engine.SimpleEngine.popen_uci([str(TANDEM), "play", "chess", player, "--uci"], timeout=BOUND)
+        try:
+            while not board.is_game_over() and board.ply() < plies:
+                limit = {key: value for key, value in limits[board.ply() % 2].items() if key != "clock"}
+                if clocks[board.ply() % 2]:
+                    limit |= {"white_clock": clocks[0] or 60, "black_clock": clocks[1] or 60, "white_inc": 0.1, "black_inc": 0.1}
+                result = engine.play(board, chess.engine.Limit(**limit))
+                self.assertIn(result.move, board.legal_moves)
+                board.push(result.move)
+        finally:
+            engine.quit()
+
+    @unittest.skipUnless(FAKE and chess, "needs the fake engine and PyPI's chess")
+    def test_games_with_the_fake_engine_have_no_illegal_move(self):
+        for limits in ([{"clock": 60}, {"depth": 5}], [{"time": 5}, {"nodes": 1000}]):
+            self.games_of(self.fake(), limits, 60)
+        self.assertGreater(len(self.told("go movetime 4950")), 5)
+
+    @unittest.skipUnless(STOCKFISH and chess, "needs Debian's stockfish and PyPI's chess")
+    def test_games_with_stockfish_have_no_illegal_move(self):
+        for limits in ([{"clock": 3}, {"time": 0.06}], [{"depth": 4}, {"nodes": 500}]):
+            self.games_of("stockfish:1500", limits, 16)
+
+
 class Games(Case):
     """Both sides are ours; python-chess keeps board and clocks, and throws at what is illegal."""
 
@@ -318,6 +393,7 @@ class Games(Case):
                 if how == "played":
                     break
                 losses += 1
+                self.assertLess(GAMES, 200, f"game {number}: a time loss")
                 self.assertLess(attempt, 2, f"game {number}: time losses in every try")
             outcome = board.outcome(claim_draw=True)
             end = outcome.termination.name.lower() if outcome else "cut"

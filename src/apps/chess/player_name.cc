@@ -8,6 +8,7 @@
 
 #include "apps/chess/uci/find_engine.h"
 #include "apps/chess/uci/uci_player.h"
+#include "apps/chess/uci/uci_words.h"
 #include "base/printable.h"
 #include "config/spelling.h"
 #include "world/chess/players/builtin_players.h"
@@ -78,12 +79,14 @@ void read_setting(PlayerName& name, std::string_view part) {
     name.nodes = number(kMostNumber);
   } else if (key == "movetime") {
     name.move_time_ms = number(24 * 3600 * 1000);
+  } else if (key == "args" && name.kind == Kind::kUci && part.size() > key.size()) {
+    for (const std::string_view word : words_of(value)) name.arguments.emplace_back(word);
   } else if (key.starts_with(kOptionKey) && key.size() > kOptionKey.size() && part.size() > key.size()) {
     name.options.emplace_back(key.substr(kOptionKey.size()), value);
   } else if (name.kind == Kind::kStockfish && part.size() == key.size()) {
     name.elo = whole_number(name.text, "elo", part, 10000);  // stockfish:1500
   } else {
-    const std::string near = near_word(key, {"elo", "nodes", "depth", "movetime", "option."});
+    const std::string near = near_word(key, {"elo", "nodes", "depth", "movetime", "args", "option."});
     refuse(name.text, fmt::format("an engine has no \"{}\" here", printable(part)),
            near.empty() ? "it takes elo=, nodes=, depth=, movetime= and option.NAME="
                         : fmt::format("did you mean {}=?", near));
@@ -121,19 +124,16 @@ void read_settings(PlayerName& name, std::string_view rest) {
   refuse(text, fmt::format("players are: {}", all_spellings()), todo + "`--help` tells what each of them does");
 }
 
-std::unique_ptr<Player> make_uci_player(const PlayerName& name, std::optional<double> patience) {
+std::unique_ptr<Player> make_uci_player(const PlayerName& name, const UciPatience& patience) {
   UciSettings settings;
   settings.program = name.kind == Kind::kStockfish ? find_stockfish() : find_engine(name.engine.string());
+  settings.arguments = name.arguments;
   settings.called = printable(name.text);
   settings.elo = name.elo, settings.nodes = name.nodes;
   if (name.depth) settings.depth = static_cast<int>(*name.depth);
   if (name.move_time_ms) settings.move_time = std::chrono::milliseconds(*name.move_time_ms);
   settings.options = name.options;
-  if (patience) {
-    settings.patience.late = settings.patience.move = *patience;
-    settings.patience.handshake = std::max(settings.patience.handshake, *patience);
-    settings.patience.ready = std::max(settings.patience.ready, *patience);
-  }
+  settings.patience = patience;
   return std::make_unique<UciPlayer>(std::move(settings));
 }
 
@@ -159,7 +159,7 @@ PlayerName read_player_name(std::string_view text) {
   return name;
 }
 
-std::unique_ptr<Player> make_player(const PlayerName& name, std::optional<double> patience) {
+std::unique_ptr<Player> make_player(const PlayerName& name, const UciPatience& patience) {
   switch (name.kind) {
     case Kind::kRandom:
       return std::make_unique<RandomPlayer>();

@@ -7,6 +7,7 @@
 //   stockfish:1500                as strong as Elo 1500: UCI_LimitStrength and UCI_Elo
 //   stockfish:nodes=1000          after 1,000 nodes; also depth=, movetime= (ms), elo=, several with commas
 //   uci:/path/to/engine           any engine that speaks UCI; options as above, and option.Hash=64
+//   uci:/path,args=-w net.pb      with words for its command line, which blanks separate
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/chess/uci/uci_patience.h"
 #include "world/chess/players/player.h"
 
 namespace tandem::chess {
@@ -27,6 +29,7 @@ struct PlayerName {
   Kind kind = Kind::kRandom;
   std::string text;                                          // as it was given
   std::filesystem::path engine;                              // of kUci
+  std::vector<std::string> arguments;                        // of kUci: words of its command line
   std::optional<int64_t> elo, nodes, depth, move_time_ms;    // its own limits; a ThinkRequest's come first
   std::vector<std::pair<std::string, std::string>> options;  // setoption name ... value ..., in their order
   bool is_process() const { return kind == Kind::kStockfish || kind == Kind::kUci; }
@@ -36,9 +39,8 @@ struct PlayerName {
 PlayerName read_player_name(std::string_view text);
 
 // Nothing is started yet: begin_game() does. Throws ConfigError where there is no Stockfish or no such program.
-// `patience`: seconds that an engine may be silent beyond its time for a move, or for one without a time, and while it
-// starts, if that is more than usual; nothing: as apps/chess/uci/uci_player.h has it.
-std::unique_ptr<Player> make_player(const PlayerName& name, std::optional<double> patience = {});
+// `patience` is for engines.
+std::unique_ptr<Player> make_player(const PlayerName& name, const UciPatience& patience = {});
 inline std::unique_ptr<Player> make_player(std::string_view text) { return make_player(read_player_name(text)); }
 
 // For help: each spelling and what it does, "random (any legal move, each as likely); ...".

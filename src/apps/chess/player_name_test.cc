@@ -38,6 +38,13 @@ TEST(PlayerNames, APathKeepsItsCommasAndColons) {
   EXPECT_EQ(name.options[1].second, "8");
 }
 
+TEST(PlayerNames, HaveWordsForTheCommandLineOfAProgram) {
+  const PlayerName name = read_player_name("uci:/a/engine,args=--weights=net,2.pb  -t 2,nodes=5");
+  EXPECT_EQ(name.engine, "/a/engine");
+  EXPECT_EQ(name.arguments, (std::vector<std::string>{"--weights=net,2.pb", "-t", "2"}));
+  EXPECT_EQ(name.nodes, 5);
+}
+
 std::string complaint_about(std::string_view text) {
   try {
     read_player_name(text);
@@ -67,6 +74,7 @@ TEST(PlayerNames, AreRefusedWithWhatCouldBeMeant) {
       {"stockfish:nodes=99999999999999999999", "not a whole number"},
       {"uci:/x,elo=-5", "write elo=1500"},
       {"uci:/x,option.=3", "an engine has no"},
+      {"stockfish:args=-x", "an engine has no"},
       {"uci:/x,1500=3", "an engine has no"},
       {"uci:/x,option.A=3\nquit", "a setting is one line"},
   };

@@ -32,12 +32,26 @@ void begin(FinishedGame& played, Player& player, Side side, uint64_t seed, const
   }
 }
 
+// A side without mating material does not win by the other's flag.
+void lose_by_flag(FinishedGame& played, Side side) {
+  played.flag = side;
+  if (has_mating_material(played.game.position(), other(side))) played.winner = other(side);
+}
+
 // One move; false where the game can't go on.
-bool play_move(FinishedGame& played, Player& player, const ThinkRequest& request) {
+bool play_move(FinishedGame& played, Player& player, ThinkRequest request, std::optional<GameClocks>& clocks) {
   const Side side = played.game.position().side_to_move;
+  if (clocks) request.clocks = clocks->left(side);
   try {
+    const auto began = std::chrono::steady_clock::now();
     const Thought thought = player.think(played.game, request);
+    const auto took = std::chrono::steady_clock::now() - began;
     if (request.stop.stop_requested()) return false;
+    played.times[static_cast<size_t>(side)].add(took, player.move_time(request));
+    if (clocks && !clocks->press(side, took)) {
+      lose_by_flag(played, side);
+      return false;
+    }
     played.game.play(thought.move);
     played.comments.push_back(comment_of(thought));
     return true;
@@ -49,6 +63,7 @@ bool play_move(FinishedGame& played, Player& player, const ThinkRequest& request
 
 std::string termination_of(const FinishedGame& played) {
   if (played.broken_off) return "unterminated";
+  if (played.flag) return "time forfeit";
   if (played.too_long) return "adjudication";
   if (!played.fault) return "normal";
   switch (played.fault->kind) {
@@ -76,6 +91,7 @@ std::string FinishedGame::result_text() const {
 std::string FinishedGame::ending() const {
   if (broken_off) return "broken off";
   if (fault) return fault->what;
+  if (flag) return winner ? "time" : "time, and nothing to mate with";
   if (too_long) return fmt::format("{} half-moves", game.moves().size());
   return std::string(word_of(result.end));
 }
@@ -101,20 +117,23 @@ FinishedGame play_game(const Game& opening, Player& white, Player& black, uint64
   begin(played, black, Side::kBlack, black_seed, stop);
   ThinkRequest request = rules.limits;
   request.stop = stop;
+  std::optional<GameClocks> clocks;
+  if (rules.clock) clocks.emplace(*rules.clock);
   while (!played.fault && !stop.stop_requested()) {
     played.result = played.game.result(rules.draws);
     played.winner = played.result.winner;
     if (played.result.over()) break;
     played.too_long = static_cast<int>(played.game.moves().size()) >= rules.max_plies;
     if (played.too_long) break;
-    if (!play_move(played, played.game.position().side_to_move == Side::kWhite ? white : black, request)) break;
+    Player& mover = played.game.position().side_to_move == Side::kWhite ? white : black;
+    if (!play_move(played, mover, request, clocks)) break;
   }
-  played.broken_off = !played.fault && !played.too_long && !played.result.over();
+  played.broken_off = !played.fault && !played.flag && !played.too_long && !played.result.over();
   return played;
 }
 
 PgnGame pgn_of_game(const FinishedGame& played, const std::string& white, const std::string& black,
-                    const std::string& event, const std::string& date) {
+                    const MatchTags& tags) {
   PgnGame pgn;
   pgn.game = played.game;
   pgn.result = played.result_text();
@@ -124,12 +143,20 @@ PgnGame pgn_of_game(const FinishedGame& played, const std::string& white, const 
     std::string& last = pgn.comments.empty() ? pgn.preface : pgn.comments.back();
     last += fmt::format("{}{}: {}", last.empty() ? "" : "; ", played.fault->what, played.fault->why);
   }
-  pgn.set_tag("Event", event);
+  if (played.flag) {
+    pgn.comments.resize(played.game.moves().size());
+    const bool white = *played.flag == Side::kWhite;
+    (pgn.comments.empty() ? pgn.preface : pgn.comments.back()) =
+        fmt::format("{}'s flag fell{}", white ? "White" : "Black",
+                    played.winner ? "" : ", and the other side has nothing to mate with");
+  }
+  pgn.set_tag("Event", tags.event);
   pgn.set_tag("Site", "?");
-  pgn.set_tag("Date", date);
+  pgn.set_tag("Date", tags.date);
   pgn.set_tag("Round", fmt::format("{}.{}", played.number / 2 + 1, played.number % 2 + 1));
   pgn.set_tag("White", white);
   pgn.set_tag("Black", black);
+  if (!tags.time_control.empty()) pgn.set_tag("TimeControl", tags.time_control);
   pgn.set_tag("PlyCount", std::to_string(played.game.moves().size()));
   pgn.set_tag("Termination", termination_of(played));
   return pgn;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/chess/match/move_times.h"
+#include "apps/chess/match/time_control.h"
 #include "world/chess/pgn.h"
 #include "world/chess/players/player.h"
 
@@ -16,6 +18,7 @@ struct MatchRules {
   DrawRules draws = DrawRules::at_first_claim();  // as match programs end games
   int max_plies = 400;                            // half-moves with those of the opening; a draw then
   ThinkRequest limits;                            // for players without limits of their own
+  std::optional<TimeControl> clock;               // it runs for these and for all others
 };
 
 // Who went wrong, and how.
@@ -33,6 +36,8 @@ struct FinishedGame {
   std::optional<Side> winner;           // also by a fault of the other side
   std::optional<GameFault> fault = {};  // the game was lost by it
   bool too_long = false;                // drawn by max_plies
+  std::optional<Side> flag = {};        // whose flag fell; a draw where nobody won
+  MoveTimes times[2];                   // of White and of Black
   bool broken_off = false;              // it was stopped: it has no result
   std::vector<std::string> comments;    // as in PgnGame
 
@@ -49,8 +54,12 @@ uint64_t seed_of_player(uint64_t match_seed, int64_t game, Side side);
 FinishedGame play_game(const Game& opening, Player& white, Player& black, uint64_t white_seed, uint64_t black_seed,
                        const MatchRules& rules, const std::stop_token& stop);
 
-// With the tags of a match. `date`: "2026.01.31".
+// What all games of a match have in common; empty: no such tag.
+struct MatchTags {
+  std::string event, date, time_control;  // "2026.01.31"; "60+0.6"
+};
+
 PgnGame pgn_of_game(const FinishedGame& played, const std::string& white, const std::string& black,
-                    const std::string& event, const std::string& date);
+                    const MatchTags& tags);
 
 }  // namespace tandem::chess

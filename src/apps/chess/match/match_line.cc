@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <limits>
 
+#include "apps/chess/draws_flag.h"
 #include "apps/chess/uci/uci_player.h"
 #include "base/cores.h"
 #include "base/errors.h"
@@ -30,13 +32,29 @@ MatchRules rules_of(const Arguments& arguments) {
   if (arguments.has("movetime"))
     rules.limits.move_time = std::chrono::milliseconds(whole_flag(arguments, "movetime", 0, 1, 24 * 3600 * 1000));
   if (arguments.has("nodes")) rules.limits.nodes = whole_flag(arguments, "nodes", 0, 1, 1'000'000'000'000);
-  const std::string draws = arguments.text("draws", "claim");
-  if (draws == "fide")
-    rules.draws = DrawRules::fide();
-  else if (draws != "claim")
-    throw ConfigError(fmt::format("--draws {}: not known", printable(draws)),
-                      "claim: the third repetition and 50 moves; fide: the fifth and 75", "give claim or fide");
+  if (arguments.has("tc")) {
+    rules.clock = read_time_control(arguments.text("tc"));
+    for (const char* const flag : {"movetime", "nodes"})
+      if (arguments.has(flag))
+        throw ConfigError(fmt::format("--tc and --{} were both given", flag),
+                          "engines that play by the clock choose the time for a move by themselves",
+                          "leave one of them out; a player's own limit stands in its name, as in stockfish:nodes=1000");
+  }
+  rules.draws = read_draws(arguments.text("draws", "claim"));
   return rules;
+}
+
+// In seconds, with a fraction. 0 would leave no time to answer at all.
+std::optional<double> timeout_of(const Arguments& arguments) {
+  if (!arguments.has("timeout")) return std::nullopt;
+  constexpr double kLeast = 0.01, kMost = 24 * 3600;
+  const std::string text = arguments.text("timeout");
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds, std::chars_format::fixed);
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= kLeast && seconds <= kMost))
+    throw ConfigError(fmt::format("--timeout {}: no such time", printable(text)),
+                      fmt::format("it is seconds, from {:g} to {:g}", kLeast, kMost), "give 0.5 or 60, for example");
+  return seconds;
 }
 
 bool has_no_limit(const PlayerName& player) {
@@ -45,6 +63,7 @@ bool has_no_limit(const PlayerName& player) {
 
 std::string limit_text(const MatchLine& line) {
   ThinkRequest limits = line.plan.rules.limits;
+  if (line.plan.rules.clock) return fmt::format("{} s on the clock", line.plan.rules.clock->text());
   if (!limits.move_time && !limits.nodes && (has_no_limit(line.first) || has_no_limit(line.second)))
     limits.move_time = UciPlayer::kUsualMoveTime;
   std::string text;
@@ -97,7 +116,7 @@ MatchLine read_match_line(const Command& command) {
   line.plan.seed = static_cast<uint64_t>(whole_flag(arguments, "seed", 1, 0, std::numeric_limits<int64_t>::max()));
   line.plan.rules = rules_of(arguments);
   line.limit = limit_text(line);
-  if (arguments.has("timeout")) line.patience = static_cast<double>(whole_flag(arguments, "timeout", 0, 1, 24 * 3600));
+  line.patience = UciPatience::of_match(timeout_of(arguments));
   if (arguments.has("anchor"))
     line.anchor = static_cast<double>(whole_flag(arguments, "anchor", 0, -kMostElo, kMostElo));
   take_openings(line, arguments);

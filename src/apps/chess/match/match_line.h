@@ -14,7 +14,8 @@ namespace tandem::chess {
 struct MatchLine {
   PlayerName first, second;
   MatchPlan plan;
-  std::optional<double> patience, anchor;
+  UciPatience patience;
+  std::optional<double> anchor;
   std::string openings, limit;  // in words
 };
 

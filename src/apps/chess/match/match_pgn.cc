@@ -6,10 +6,11 @@
 
 namespace tandem::chess {
 
-MatchPgn::MatchPgn(PgnFile file, std::string first, std::string second, std::string event)
-    : file_(std::move(file)), first_(std::move(first)), second_(std::move(second)), event_(std::move(event)) {
-  date_ = utc_stamp().substr(0, 10);
-  std::ranges::replace(date_, '-', '.');
+MatchPgn::MatchPgn(PgnFile file, std::string first, std::string second, MatchTags tags)
+    : file_(std::move(file)), first_(std::move(first)), second_(std::move(second)), tags_(std::move(tags)) {
+  if (!tags_.date.empty()) return;
+  tags_.date = utc_stamp().substr(0, 10);
+  std::ranges::replace(tags_.date, '-', '.');
 }
 
 void MatchPgn::add(FinishedGame game) {
@@ -29,7 +30,7 @@ void MatchPgn::add_waiting() {
 void MatchPgn::write(const FinishedGame& game) {
   const std::string& white = game.first_is_white ? first_ : second_;
   const std::string& black = game.first_is_white ? second_ : first_;
-  file_.add(pgn_of(pgn_of_game(game, white, black, event_, date_)));
+  file_.add(pgn_of(pgn_of_game(game, white, black, tags_)));
 }
 
 }  // namespace tandem::chess

@@ -12,7 +12,8 @@ namespace tandem::chess {
 
 class MatchPgn {
  public:
-  MatchPgn(PgnFile file, std::string first, std::string second, std::string event);
+  // With today's date, where `tags` have none.
+  MatchPgn(PgnFile file, std::string first, std::string second, MatchTags tags);
   // Throws IoError where the disk does not take it; games that wait are kept.
   void add(FinishedGame game);
   // Those that still wait for others, at the end of a match that stopped early.
@@ -23,7 +24,8 @@ class MatchPgn {
   void write(const FinishedGame& game);
 
   PgnFile file_;
-  std::string first_, second_, event_, date_;
+  std::string first_, second_;
+  MatchTags tags_;
   std::map<int64_t, FinishedGame> waiting_;
   int64_t next_ = 0;
 };

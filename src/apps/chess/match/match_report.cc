@@ -103,6 +103,26 @@ std::string elo_lines(const MatchReport& report) {
   return text;
 }
 
+std::string ending_of(const FinishedGame& game) {
+  if (game.fault) return "fault of a player";
+  if (game.flag) return "time";
+  return game.too_long ? "too long" : std::string(word_of(game.result.end));
+}
+
+std::string times_text(const std::string& name, const MoveTimes& times) {
+  std::string text =
+      fmt::format("{} {:.1f} ms a move, at most {:.1f}", printable(name), times.mean_ms(), times.largest_ms());
+  if (times.overruns) text += fmt::format(", {} of {} late", times.overruns, times.moves);
+  return text;
+}
+
+Json times_json(const MoveTimes& times) {
+  return {{"moves", times.moves},
+          {"mean_ms", times.mean_ms()},
+          {"largest_ms", times.largest_ms()},
+          {"overruns", times.overruns}};
+}
+
 }  // namespace
 
 void MatchReport::add(const FinishedGame& game) {
@@ -110,7 +130,9 @@ void MatchReport::add(const FinishedGame& game) {
   const int points = game.points();
   score.add_game(points);
   if (game.first_is_white) ++first_as_white[points];
-  ++endings[game.fault ? "fault of a player" : game.too_long ? "too long" : std::string(word_of(game.result.end))];
+  ++endings[ending_of(game)];
+  (game.first_is_white ? first_times : second_times).add(game.times[0]);
+  (game.first_is_white ? second_times : first_times).add(game.times[1]);
   if (const auto half = half_pairs_.find(game.number / 2); half != half_pairs_.end()) {
     score.add_pair(half->second, points);
     half_pairs_.erase(half);
@@ -148,6 +170,8 @@ std::string match_table(const MatchReport& report) {
       "colours as White +{} ={} -{}, as Black +{} ={} -{}\n", report.first_as_white[2], report.first_as_white[1],
       report.first_as_white[0], score.wins - report.first_as_white[2], score.draws - report.first_as_white[1],
       games - white - (score.wins - report.first_as_white[2]) - (score.draws - report.first_as_white[1]));
+  text += fmt::format("time    {}; {}\n", times_text(report.first.name, report.first_times),
+                      times_text(report.second.name, report.second_times));
   text += "ends    ";
   for (bool begun = false; const auto& [ending, count] : report.endings) {
     text += fmt::format("{}{} {}", begun ? ", " : "", count, ending);
@@ -187,6 +211,7 @@ Json match_json(const MatchReport& report) {
       {"as_white",
        {{"wins", report.first_as_white[2]}, {"draws", report.first_as_white[1]}, {"losses", report.first_as_white[0]}}},
       {"endings", report.endings},
+      {"times", {{"first", times_json(report.first_times)}, {"second", times_json(report.second_times)}}},
       {"failures", Json::array()},
       {"scale", Json::array()}};
   for (const FailedGame& failed : report.failures)

@@ -35,6 +35,7 @@ struct MatchReport {
   int64_t first_as_white[3] = {0, 0, 0};  // its losses, draws, wins with White
   std::map<std::string, int64_t> endings;
   std::vector<FailedGame> failures;
+  MoveTimes first_times, second_times;
   double seconds = 0;
 
   // Games may come in any order; a pair counts once both of its games are there.

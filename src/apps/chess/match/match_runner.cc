@@ -1,10 +1,12 @@
 #include "apps/chess/match/match_runner.h"
 
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 namespace tandem::chess {
@@ -27,8 +29,23 @@ class GameUnderWay {
 MatchRunner::MatchRunner(MatchPlan plan, MatchPlayers started) : plan_(std::move(plan)) {
   ready_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (ready_fd_ < 0) throw IoError("cannot make an event", errno, "close other programs, or raise `ulimit -n`");
-  working_ = static_cast<int>(std::min<int64_t>(plan_.jobs, plan_.games));
-  for (int i = 0, count = working_; i < count; ++i)
+  try {
+    start_threads(std::move(started));
+  } catch (const std::system_error& error) {
+    const size_t running = threads_.size();
+    break_off();  // else those that run would play the whole match first
+    threads_.clear();
+    close(ready_fd_);
+    throw IoError(fmt::format("only {} of {} games at once could begin", running, plan_.jobs), error.code().value(),
+                  "give fewer --jobs, or raise `ulimit -u`");
+  }
+}
+
+void MatchRunner::start_threads(MatchPlayers started) {
+  const int count = static_cast<int>(std::min<int64_t>(plan_.jobs, plan_.games));
+  working_ = count;
+  threads_.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i)
     threads_.emplace_back(
         [this, players = i == 0 ? std::move(started) : MatchPlayers()]() mutable { work(std::move(players)); });
 }

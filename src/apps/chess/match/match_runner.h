@@ -45,7 +45,7 @@ class FailureRule {
 
 class MatchRunner {
  public:
-  // Begins at once. `started` are players that exist already.
+  // Begins at once. `started` are players that exist already. Throws IoError where there is no room for the threads.
   MatchRunner(MatchPlan plan, MatchPlayers started);
   ~MatchRunner();  // breaks off what is going on
   MatchRunner(const MatchRunner&) = delete;
@@ -64,6 +64,7 @@ class MatchRunner {
   void break_off();  // the games going on too; they come out of take() as broken off
 
  private:
+  void start_threads(MatchPlayers started);
   void work(MatchPlayers players);
   FinishedGame play(int64_t number, MatchPlayers& players);
   void tell();

@@ -1,11 +1,18 @@
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "apps/chess/match/match_pgn.h"
 #include "apps/chess/match/match_report.h"
@@ -113,6 +120,140 @@ TEST(Match, BrokenOffGamesHaveNoResult) {
   EXPECT_EQ(report.score.games(), std::ranges::count(games, false, &FinishedGame::broken_off));
 }
 
+// Plays the first legal move, after a while.
+class Sloth : public Player {
+ public:
+  explicit Sloth(std::chrono::milliseconds pause) : pause_(pause) {}
+  std::string name() const override { return "sloth"; }
+  std::optional<std::chrono::milliseconds> move_time(const ThinkRequest&) const override {
+    return std::chrono::milliseconds(1);
+  }
+  Thought think(const Game& game, const ThinkRequest& request) override {
+    asked = request;
+    const auto until = std::chrono::steady_clock::now() + pause_;
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    MoveList list;
+    legal_moves(game.position(), list);
+    return {.move = list[0]};
+  }
+  ThinkRequest asked;
+
+ private:
+  void prepare_game(uint64_t, const std::stop_token&) override {}
+  std::chrono::milliseconds pause_;
+};
+
+FinishedGame play_by_the_clock(const std::string& fen, const std::string& control, Player& white, Player& black) {
+  MatchRules rules;
+  rules.clock = read_time_control(control);
+  rules.max_plies = 2;
+  return play_game(Game(position_of_fen(fen)), white, black, 1, 1, rules, {});
+}
+
+TEST(Match, WhoseFlagFallsHasLost) {
+  Sloth slow(kFlagMargin + std::chrono::milliseconds(5)), quick(std::chrono::milliseconds(0));
+  const FinishedGame lost = play_by_the_clock(std::string(kStartFen), "0.001", slow, quick);
+  EXPECT_EQ(lost.flag, Side::kWhite);
+  EXPECT_EQ(lost.winner, Side::kBlack);
+  EXPECT_EQ(lost.result_text(), "0-1");
+  EXPECT_TRUE(lost.game.moves().empty()) << "the move came too late";
+  EXPECT_FALSE(lost.fault || lost.broken_off);
+  const PgnGame pgn = pgn_of_game(lost, "a", "b", {.event = "e", .date = "d", .time_control = "0.001"});
+  EXPECT_EQ(pgn.tag("Termination"), "time forfeit");
+  EXPECT_EQ(pgn.tag("TimeControl"), "0.001");
+  EXPECT_EQ(pgn.preface, "White's flag fell");
+  MatchReport report;
+  report.add(lost);
+  EXPECT_EQ(report.endings.at("time"), 1);
+  EXPECT_TRUE(report.failures.empty()) << "a lost game, not an engine out of order";
+}
+
+TEST(Match, AFallenFlagIsADrawWhereTheOtherSideCanNotMate) {
+  Sloth slow(kFlagMargin + std::chrono::milliseconds(5)), quick(std::chrono::milliseconds(0));
+  const FinishedGame drawn = play_by_the_clock("4k3/8/8/8/8/8/P7/4K3 w - - 0 1", "0.001", slow, quick);
+  EXPECT_EQ(drawn.flag, Side::kWhite);
+  EXPECT_EQ(drawn.winner, std::nullopt);
+  EXPECT_EQ(drawn.points(), 1);
+  EXPECT_EQ(drawn.result_text(), "1/2-1/2");
+}
+
+TEST(Match, PlayersAreToldTheirClocks) {
+  using std::chrono::milliseconds;
+  Sloth white(milliseconds(10)), black(milliseconds(0));
+  const FinishedGame played = play_by_the_clock(std::string(kStartFen), "2/3600+1", white, black);
+  EXPECT_TRUE(played.too_long);
+  ASSERT_TRUE(white.asked.clocks && black.asked.clocks);
+  EXPECT_EQ(white.asked.clocks->white, milliseconds(3'600'000));
+  EXPECT_EQ(white.asked.clocks->moves_to_go, 2);
+  EXPECT_LE(black.asked.clocks->white, milliseconds(3'600'991));
+  EXPECT_EQ(black.asked.clocks->black, milliseconds(3'600'000));
+}
+
+TEST(Match, MovesThatTakeLongerThanTheirTimeAreCounted) {
+  MatchRules rules;
+  rules.max_plies = 4;
+  Sloth slow(std::chrono::milliseconds(60)), random(std::chrono::milliseconds(0));
+  MatchReport report;
+  report.first.name = "slow", report.second.name = "random";
+  FinishedGame played = play_game(Game(), slow, random, 1, 1, rules, {});
+  report.add(played);
+  played.number = 1, played.first_is_white = false;  // as if the colours were exchanged
+  report.add(played);
+  EXPECT_EQ(report.first_times.moves, 4);
+  EXPECT_EQ(report.first_times.overruns + report.second_times.overruns,
+            2 * (played.times[0].overruns + played.times[1].overruns));
+  EXPECT_EQ(played.times[0].overruns, 2);
+  EXPECT_GE(played.times[0].mean_ms(), 60);
+  EXPECT_NE(match_table(report).find(" ms a move, at most "), std::string::npos) << match_table(report);
+  EXPECT_NE(match_table(report).find(" of 4 late"), std::string::npos) << match_table(report);
+}
+
+// Whoever runs already is waiting for the stop: without it the match would hang.
+class WaitsForStop : public RandomPlayer {
+ public:
+  Thought think(const Game& game, const ThinkRequest& request) override {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait(lock, request.stop, [] { return false; });
+    return RandomPlayer::think(game, request);
+  }
+};
+
+TEST(Match, WithoutRoomForItsThreadsEndsAtOnceAndSaysWhy) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than the limit leaves";
+#endif
+  MatchPlan plan = plan_of(64, 64, 1);
+  plan.make_players = [] { return MatchPlayers{std::make_unique<WaitsForStop>(), std::make_unique<WaitsForStop>()}; };
+  // Stacks of a GiB each, and room for three of them.
+  pthread_attr_t usual, large;
+  pthread_getattr_default_np(&usual);
+  pthread_attr_init(&large);
+  pthread_attr_setstacksize(&large, size_t{1} << 30);
+  pthread_setattr_default_np(&large);
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  const rlimit little{pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{7} << 29), before.rlim_max};
+  setrlimit(RLIMIT_AS, &little);
+  std::string said;
+  try {
+    MatchPlayers started = plan.make_players();
+    const MatchRunner runner(std::move(plan), std::move(started));
+  } catch (const IoError& error) {
+    said = error.render();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  pthread_setattr_default_np(&usual);
+  pthread_attr_destroy(&usual);
+  pthread_attr_destroy(&large);
+  EXPECT_NE(said.find("of 64 games at once could begin"), std::string::npos) << said;
+  EXPECT_NE(said.find("--jobs"), std::string::npos) << said;
+}
+
 FinishedGame game_with(int64_t number, std::optional<Side> winner, std::optional<Side> at_fault = {}) {
   FinishedGame game;
   game.number = number;
@@ -172,7 +313,8 @@ TEST(MatchPgn, KeepsTheOrderOfTheGamesAndReadsBack) {
   const TempDir dir;
   auto games = play_all(plan_of(6, 3, 2));
   {
-    MatchPgn pgn(PgnFile(dir / "games.pgn"), "greedy", "random", "test");
+    MatchPgn pgn(PgnFile(dir / "games.pgn"), "greedy", "random",
+                 {.event = "test", .date = "", .time_control = "60+0.6"});
     for (const int64_t number : {2, 0, 1, 5, 4}) pgn.add(games.at(number));
     pgn.add_waiting();
   }
@@ -182,6 +324,7 @@ TEST(MatchPgn, KeepsTheOrderOfTheGamesAndReadsBack) {
     const auto read = reader.next();
     ASSERT_TRUE(read && !reader.fault()) << number;
     EXPECT_EQ(read->tag("Round"), std::to_string(number / 2 + 1) + "." + std::to_string(number % 2 + 1));
+    EXPECT_EQ(read->tag("TimeControl"), "60+0.6");
     EXPECT_EQ(read->tag("White"), number % 2 == 0 ? "greedy" : "random");
     EXPECT_EQ(read->result, games.at(number).result_text());
     EXPECT_EQ(moves_of(read->game), moves_of(games.at(number).game));
@@ -232,6 +375,25 @@ TEST(MatchOpenings, MayBeTheFirstMovesOfGames) {
   EXPECT_EQ(Openings::of_file(dir / "OTHER.PGN", 1, {}).count(), 2) << "a name in capitals";
   EXPECT_EQ(Openings::of_file(dir / "OTHER.PGN", 1, {}).most_plies(), 3);
   EXPECT_EQ(Openings::of_file(dir / "OTHER.PGN", 1, 2).most_plies(), 2);
+}
+
+// Of long games of which the first moves alone are wanted.
+TEST(MatchOpenings, KeepNoMemoryForMovesThatWereCut) {
+  const TempDir dir;
+  constexpr int kGames = 40, kRounds = 500;
+  {
+    std::ofstream file(dir / "long.pgn");
+    for (int game = 0; game < kGames; ++game) {
+      for (int i = 0; i < kRounds; ++i) file << "Nf3 Nf6 Ng1 Ng8\n";
+      file << "*\n\n";
+    }
+  }
+  const size_t before = mallinfo2().uordblks;
+  const Openings openings = Openings::of_file(dir / "long.pgn", 1, 4);
+  const size_t after = mallinfo2().uordblks;
+  ASSERT_EQ(openings.count(), kGames);
+  EXPECT_EQ(openings.most_plies(), 4);
+  EXPECT_LT(after - before, size_t{kGames} * kRounds) << "bytes, with thousands of moves each";
 }
 
 TEST(MatchOpenings, AreJudgedByTheRulesOfTheMatch) {

@@ -70,11 +70,21 @@ PgnFile pgn_file(const Arguments& arguments) {
   return arguments.has("pgn") ? PgnFile(arguments.text("pgn")) : PgnFile::make_new("match-" + utc_file_stamp());
 }
 
+void warn_of_overruns(const Command& command, const std::string& name, const MoveTimes& times) {
+  if (times.overruns)
+    command.output.warn(fmt::format(
+        "{} took more than its move time, a fifth of it and 50 ms for {} of {} moves, {:.0f} ms at most: fewer --jobs "
+        "make it fairer where the machine is busy",
+        name, times.overruns, times.moves, times.largest_ms()));
+}
+
 void tell_result(const Command& command, const MatchReport& report) {
   if (command.output.json())
     command.output.object(match_json(report));
   else
     command.output.data(match_table(report));
+  warn_of_overruns(command, report.first.name, report.first_times);
+  warn_of_overruns(command, report.second.name, report.second_times);
   if (!report.stopped.empty()) command.output.say(fmt::format("stopped: {}", report.stopped));
   if (report.first.promised_elo || report.second.promised_elo)
     command.output.say("Stockfish tunes UCI_Elo at minutes a game; how far the anchor holds: docs/chess-matches.md");
@@ -100,7 +110,9 @@ int run_match(const Command& command) {
   if (const auto count = line.plan.openings.count(); count && *count < line.plan.games / 2)
     command.output.warn(fmt::format("{} openings for {} pairs: some are played again", *count, line.plan.games / 2));
   MatchPgn pgn(std::move(file), report.first.name, report.second.name,
-               fmt::format("tandem match, seed {}", report.seed));
+               {.event = fmt::format("tandem match, seed {}", report.seed),
+                .date = "",
+                .time_control = line.plan.rules.clock ? line.plan.rules.clock->text() : ""});
   line.plan.make_players = [line_first = line.first, line_second = line.second, patience = line.patience] {
     return MatchPlayers{make_player(line_first, patience), make_player(line_second, patience)};
   };
@@ -128,6 +140,7 @@ RecipeVerb match_verb() {
        {"--opening-plies", "n", "half-moves of an opening [8; of a .pgn: all]", Kind::kWhole},
        {"--movetime", "ms", "milliseconds that engines think about a move [100]", Kind::kWhole},
        {"--nodes", "n", "nodes that engines look at for a move", Kind::kWhole},
+       {"--tc", "s+s", "a clock for each side: seconds, and what a move adds; 40/300: again after 40 moves"},
        {"-j,--jobs", "n", "games at once [the cores of this machine]", Kind::kWhole},
        {"--seed", "n", "of openings and of players that draw; the same games for any --jobs [1]", Kind::kWhole},
        {"--max-plies", "n", "half-moves, with those of the opening, after which a game is drawn [400]", Kind::kWhole},
@@ -135,12 +148,12 @@ RecipeVerb match_verb() {
        {"--anchor", "elo", "Elo of the second player, as another match has shown it: the scale of the first",
         Kind::kWhole},
        {"--timeout", "s",
-        "seconds an engine may be late before it loses [5 beyond --movetime, else 60], and to start if more than 30",
-        Kind::kWhole},
+        "seconds an engine may be late before it loses [5 beyond --movetime, else 60], and to start if more than 30"},
        {"--pgn", "file", "the file that games are added to [a new match-<time>.pgn here]"}},
       {{"match minimax random", "100 games, 50 openings with colours exchanged"},
        {"match stockfish:1500 minimax --games 200 --movetime 50", "on one scale with Stockfish's UCI_Elo"},
        {"match uci:./old uci:./new --nodes 2000 --openings book.epd", "two versions of an engine"},
+       {"match stockfish:2000 uci:./mine --tc 60+0.6", "by the clock, a minute and 0.6 s a move"},
        {"match stockfish:nodes=1000 greedy --json --pgn games.pgn", "for scripts"}},
       "players",
       players_help(),

@@ -27,7 +27,17 @@ constexpr size_t kLongestEpdLine = 4096, kMostOpenings = 1'000'000;
                     "correct it, or take it out of the file");
 }
 
-bool is_number(std::string_view word) { return !word.empty() && std::ranges::all_of(word, ::isdigit); }
+bool is_number(std::string_view word) {
+  return !word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// A new game: one whose moves were taken back keeps the memory for all of them.
+Game first_moves(const Game& game, int plies) {
+  Game first(game.start());
+  for (const Move move : game.moves().first(std::min(game.moves().size(), static_cast<size_t>(plies))))
+    first.play(move);
+  return first;
+}
 
 // The position of an EPD line is its first four words; those of a FEN may follow.
 Game read_epd_line(const std::filesystem::path& file, int64_t number, std::string_view line, const DrawRules& rules) {
@@ -70,9 +80,7 @@ std::vector<Game> read_pgn(const std::filesystem::path& file, std::istream& in, 
       throw ConfigError(fmt::format("{}: not all of it can be read", printable(file.string())),
                         printable(reader.fault()->text()), "correct the game, or take it out of the file");
     if (games.size() == kMostOpenings) refuse_opening(file, where, "a million are enough");
-    Game game = std::move(read->game);
-    const int moves = static_cast<int>(game.moves().size());
-    if (plies && moves > *plies) game.undo(moves - *plies);
+    Game game = plies ? first_moves(read->game, *plies) : std::move(read->game);
     if (game.result(rules).over())
       refuse_opening(file, where, "the game is over at its end; --opening-plies takes its first moves alone");
     games.push_back(std::move(game));

@@ -16,7 +16,7 @@ const std::string_view kTypedHelp =
     "  new [white|black]          another game\n"
     "  quit                       ends; so does Ctrl-D\n";
 
-std::string why_over(GameEnd end) {
+std::string why_over(GameEnd end, const DrawRules& rules) {
   switch (end) {
     case GameEnd::kCheckmate:
       return "checkmate";
@@ -25,9 +25,9 @@ std::string why_over(GameEnd end) {
     case GameEnd::kDeadPosition:
       return "neither side has what it takes to mate";
     case GameEnd::kMoveRule:
-      return "75 moves of each side without capture or pawn move";
+      return fmt::format("{} moves of each side without capture or pawn move", rules.moves);
     case GameEnd::kRepetition:
-      return "the same position for the fifth time";
+      return fmt::format("the same position for the {} time", rules.repetitions == 3 ? "third" : "fifth");
     case GameEnd::kNone:
       break;
   }

@@ -12,8 +12,8 @@ namespace tandem::chess {
 // What can be typed, a line for each.
 extern const std::string_view kTypedHelp;
 
-// "the same position for the fifth time": by FIDE's rules.
-std::string why_over(GameEnd end);
+// "the same position for the fifth time".
+std::string why_over(GameEnd end, const DrawRules& rules);
 
 // "   (+0.31, depth 2)"; empty where the player judges no positions.
 std::string score_in_words(const Thought& thought);

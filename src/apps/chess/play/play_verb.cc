@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "apps/chess/draws_flag.h"
 #include "apps/chess/pgn_file.h"
 #include "apps/chess/play/terminal_game.h"
 #include "apps/chess/play/uci_server.h"
@@ -48,7 +49,7 @@ void refuse_together(const Arguments& arguments, const char* one, const char* ot
 }
 
 int serve_uci(const Command& command, chess::PlayerChoice choice) {
-  for (const char* flag : {"white", "black", "fen", "pgn", "ascii", "unicode", "seed"})
+  for (const char* flag : {"white", "black", "fen", "pgn", "draws", "ascii", "unicode", "seed"})
     if (command.arguments.has(flag))
       throw ConfigError(fmt::format("--{} is not for --uci", flag), "a GUI sends position, sides and options itself",
                         "leave it out");
@@ -76,6 +77,7 @@ int play_in_terminal(const Command& command, const chess::PlayerChoice& choice) 
   if (arguments.has("black")) settings.person = chess::Side::kBlack;
   settings.seed = seed_of(arguments);
   settings.pgn_file = arguments.text("pgn");
+  settings.draws = chess::read_draws(arguments.text("draws", "fide"));
   settings.style.bottom = settings.person;
   settings.style.color = wants_color(STDOUT_FILENO, arguments.no_color);
   settings.style.unicode = arguments.has("unicode") || (!arguments.has("ascii") && locale_is_utf8());
@@ -105,6 +107,7 @@ RecipeVerb play_verb() {
                     {"--black", "", "you play Black", Kind::kSwitch},
                     {"--fen", "position", "begin there"},
                     {"--pgn", "file", "add every game to this file when it is left"},
+                    {"--draws", "rule", "fide: fifth repetition, 75 moves; claim: third, 50, without a claim [fide]"},
                     {"--ascii", "", "the board in letters, capitals are White", Kind::kSwitch},
                     {"--unicode", "", "the board in chess symbols [if the locale has them]", Kind::kSwitch},
                     {"--seed", "n", "of what the player draws at random [another one each time]", Kind::kWhole}},

@@ -14,8 +14,6 @@ namespace tandem::chess {
 namespace {
 
 bool is_run(const std::string& text, const std::filesystem::path& runs_root) {
-  std::error_code error;
-  if (std::filesystem::is_directory(text, error)) return true;
   try {
     RunFolder::find(runs_root, text);
     return true;
@@ -50,7 +48,7 @@ PlayerChoice choose_player(const std::string& text, const std::filesystem::path&
   choice.make = [name](const PlaySettings& settings) -> std::unique_ptr<Player> {
     if (name.kind == PlayerName::Kind::kMinimax)
       return std::make_unique<MinimaxPlayer>(settings.depth, MinimaxPlayer::NodeLimit::kKept);
-    return make_player(name);
+    return make_player(name, UciPatience::of_play());
   };
   return choice;
 }

@@ -66,7 +66,8 @@ void TerminalGame::begin() {
                   side_name(settings_.person), opponent_, settings_.seed));
   for (const std::string& note : player_->notes()) say("note: " + note);
   show_board();
-  if (const GameResult result = game_.result(); result.over()) end(result.winner, why_over(result.end));
+  if (const GameResult result = game_.result(settings_.draws); result.over())
+    end(result.winner, why_over(result.end, settings_.draws));
 }
 
 void TerminalGame::start_player() {
@@ -158,10 +159,10 @@ void TerminalGame::make_typed_move(const TypedLine& typed) {
 
 void TerminalGame::make(Move move) {
   game_.play(move);
-  const GameResult result = game_.result();
+  const GameResult result = game_.result(settings_.draws);
   if (!result.over()) return;
   show_board();
-  end(result.winner, why_over(result.end));
+  end(result.winner, why_over(result.end, settings_.draws));
 }
 
 void TerminalGame::let_player_move() {
@@ -183,7 +184,7 @@ void TerminalGame::let_player_move() {
 void TerminalGame::undo() {
   // Back to where the person was to move. An end that is not on the board (resigned, claimed) was no move.
   const bool persons_turn = game_.position().side_to_move == settings_.person;
-  const bool ended_without_move = ending_ && !game_.result().over();
+  const bool ended_without_move = ending_ && !game_.result(settings_.draws).over();
   const int count = !persons_turn ? 1 : ended_without_move ? 0 : 2;
   if (count > static_cast<int>(game_.moves().size())) {
     explain("there is no move of yours to take back", "the game has just begun", "make a move");

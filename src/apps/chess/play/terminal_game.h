@@ -24,6 +24,7 @@ struct TerminalSettings {
   Position start = start_position();
   uint64_t seed = 1;     // of the first game; the next ones count on
   std::string pgn_file;  // empty: none
+  DrawRules draws = DrawRules::fide();
   BoardStyle style;
 };
 

@@ -3,11 +3,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 
 #include "apps/chess/play/board_text.h"
+#include "apps/chess/play/game_words.h"
 #include "apps/chess/play/line_reader.h"
+#include "apps/chess/play/player_choice.h"
 #include "apps/chess/play/typed_line.h"
+#include "apps/chess/uci/uci_player.h"
+#include "base/temp_dir.h"
 #include "world/chess/fen.h"
 
 namespace tandem::chess {
@@ -126,6 +131,34 @@ TEST(TypedMoves, TheReasonIsThatOfTheNearestReading) {
   const MoveReading reading = read_typed_move(start_position(), "nf6");
   EXPECT_EQ(reading.fault, MoveReading::Fault::kIllegal) << reading.why;
   EXPECT_EQ(read_typed_move(start_position(), "hello").fault, MoveReading::Fault::kUnreadable);
+}
+
+// A GUI has its stop, a person Ctrl-C: no search is too long.
+TEST(PlayerChoices, EnginesMaySearchAsLongAsTheyLike) {
+  const auto player = choose_player("uci:/bin/cat", "no/runs/here").make({});
+  EXPECT_EQ(dynamic_cast<UciPlayer&>(*player).patience().move, kForEver);
+}
+
+TEST(PlayerChoices, AFolderIsARunOnlyIfOneIsInIt) {
+  const TempDir dir;
+  const auto refusal = [&dir] {
+    try {
+      choose_player(dir.path().string(), dir / "runs");
+    } catch (const ConfigError& error) {
+      return error.render();
+    }
+    return std::string();
+  };
+  EXPECT_NE(refusal().find("is no player"), std::string::npos) << refusal();
+  std::ofstream(dir / "run.json") << "{}";
+  EXPECT_NE(refusal().find("it is a run"), std::string::npos) << refusal();
+}
+
+TEST(GameWords, SayTheRuleThatEndedTheGame) {
+  EXPECT_EQ(why_over(GameEnd::kRepetition, DrawRules::fide()), "the same position for the fifth time");
+  EXPECT_EQ(why_over(GameEnd::kRepetition, DrawRules::at_first_claim()), "the same position for the third time");
+  EXPECT_EQ(why_over(GameEnd::kMoveRule, DrawRules::at_first_claim()),
+            "50 moves of each side without capture or pawn move");
 }
 
 TEST(TypedLines, CommandsAreKnownInAnyCapitals) {

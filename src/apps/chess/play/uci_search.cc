@@ -34,6 +34,7 @@ void UciSearch::ready(const UciSetup& setup) {
 void UciSearch::go(const UciSetup& setup, const Game& game, const ThinkRequest& request, bool ponder) {
   {
     const std::lock_guard lock(mutex_);
+    if (jobs_.size() > 1) forget_history(jobs_.back());
     Job& job = jobs_.emplace_back();
     job.is_go = true;
     job.setup = setup;
@@ -43,6 +44,16 @@ void UciSearch::go(const UciSetup& setup, const Game& game, const ThinkRequest& 
     job.began = std::chrono::steady_clock::now();
   }
   changed_.notify_all();
+}
+
+// Of a search that was stopped before it began nothing is wanted but a legal move.
+void UciSearch::forget_history(Job& job) {
+  if (job.is_go && job.stop.stop_requested()) job.game = Game(job.game.position());
+}
+
+bool UciSearch::full() const {
+  const std::lock_guard lock(mutex_);
+  return jobs_.size() >= kMostJobs;
 }
 
 void UciSearch::stop() {

@@ -34,6 +34,10 @@ class UciSearch {
   UciSearch(const UciSearch&) = delete;
   UciSearch& operator=(const UciSearch&) = delete;
 
+  // So many commands wait that no more are to be handed over: a player may take minutes to start, and memory is
+  // bounded.
+  static constexpr size_t kMostJobs = 1000;
+  bool full() const;
   // Says readyok when the player is as `setup` has it.
   void ready(const UciSetup& setup);
   // Thinks about game.position(). `ponder`: no answer before ponder_hit() or stop(); request.infinite: before stop().
@@ -55,6 +59,7 @@ class UciSearch {
     std::stop_source stop;
     std::chrono::steady_clock::time_point began;
   };
+  static void forget_history(Job& job);
   void work();
   void prepare(const UciSetup& setup);
   Move think(Job& job);

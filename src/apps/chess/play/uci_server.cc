@@ -26,6 +26,13 @@ std::optional<int> depth_of(const GoLimits& limits) {
   return static_cast<int>(std::clamp<int64_t>(plies, 1, 10'000));
 }
 
+// A side of whose clock nothing is said has as much on it as the other.
+GoLimits with_both_clocks(GoLimits limits) {
+  if (!limits.white_time) limits.white_time = limits.black_time;
+  if (!limits.black_time) limits.black_time = limits.white_time;
+  return limits;
+}
+
 // What a player that manages its clock may spend of it.
 Clocks clocks_of(const GoLimits& limits, std::chrono::milliseconds overhead) {
   using Ms = std::chrono::milliseconds;
@@ -79,7 +86,7 @@ bool UciServer::obey(const std::string& line) {
       greet();
       break;
     case UciCommand::kIsReady:
-      if (search_.thinking())
+      if (search_.thinking() || search_.full())
         output_.line("readyok");
       else
         search_.ready(setup());
@@ -140,8 +147,10 @@ void UciServer::new_game() {
   seed_ = seed_of_now();
 }
 
-void UciServer::go(const GoLimits& limits) {
+void UciServer::go(const GoLimits& said) {
   if (search_.thinking()) stop();  // that one is answered first
+  if (search_.full()) return output_.say("go was passed over: too many wait for the player already");
+  const GoLimits limits = with_both_clocks(said);
   if (!limits.search_moves.empty()) output_.say("searchmoves is not supported: all moves are looked at");
   const Game& game = position_.game();
   ThinkRequest request;

@@ -270,6 +270,54 @@ TEST(UciServer, StopWhileThePlayerStartsStillGivesAMove) {
   EXPECT_EQ(engine.until("bestmove").back(), "bestmove a2a3");
 }
 
+// A GUI that never waits: what it asks for is bounded, and so is the memory for it.
+TEST(UciServer, CommandsThatWaitForAPlayerThatStartsAreBounded) {
+  SlowStart start;
+  ServerUnderTest engine(slow_starter(start));
+  constexpr int kMore = 20, kAll = static_cast<int>(UciSearch::kMostJobs) + kMore;
+  std::string lines = "isready\n";  // the first one waits for the player
+  for (int i = 1; i < kAll; ++i) lines += "go\n";
+  std::thread sender([&] { engine.send(lines + "isready\n"); });
+  for (int i = 0; i < kMore; ++i) EXPECT_NE(engine.read_line().find("too many wait"), std::string::npos) << i;
+  EXPECT_EQ(engine.read_line(), "readyok") << "at once";
+  sender.join();
+  start.ready = true;
+  EXPECT_EQ(engine.until("readyok").back(), "readyok");
+  engine.send("stop\n");
+  for (int i = kMore; i < kAll - 1; ++i) engine.until("bestmove a2a3");
+  engine.send("go depth 1\n");
+  engine.until("bestmove a2a3");
+}
+
+// Says what it was asked for, as the line of its thought.
+class Echo : public Ponderer {
+ public:
+  explicit Echo(ThinkRequest& asked) : asked_(asked) {}
+  Thought think(const Game& game, const ThinkRequest& request) override {
+    asked_ = request;
+    return Ponderer::think(game, {.depth = 1});
+  }
+
+ private:
+  ThinkRequest& asked_;
+};
+
+TEST(UciServer, ASideWithoutAClockHasTheOthers) {
+  using std::chrono::milliseconds;
+  ThinkRequest asked;
+  PlayerChoice choice = ServerUnderTest::ponderer();
+  choice.keeps_time = true;
+  choice.make = [&asked](const PlaySettings&) { return std::make_unique<Echo>(asked); };
+  ServerUnderTest engine(choice);
+  for (const char* const go : {"go wtime 5000\n", "go btime 5000\n"}) {
+    engine.send(std::string("position startpos moves e2e4\n") + go);  // Black is to move
+    engine.until("bestmove");
+    ASSERT_TRUE(asked.clocks) << go;
+    EXPECT_EQ(asked.clocks->black, milliseconds(4950)) << go;
+    EXPECT_EQ(asked.clocks->white, milliseconds(4950)) << go;
+  }
+}
+
 class Fails : public Ponderer {
   Thought think(const Game&, const ThinkRequest&) override {
     throw PlayerFault(PlayerFault::Kind::kCrashed, "it crashed\nbestmove e2e4", "of a cause", "look at it");

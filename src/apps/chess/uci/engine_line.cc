@@ -13,6 +13,7 @@ namespace tandem::chess {
 namespace {
 
 constexpr size_t kLongestLine = 256;  // moves of a variation that are kept
+constexpr int kMostMateMoves = 10'000, kMostCentipawns = 1'000'000;
 
 template <class Number>
 std::optional<Number> number_of(std::string_view word) {
@@ -65,7 +66,8 @@ EngineInfo read_info(UciWords words) {
     if (word == "score") {
       const bool mate = words.next() == "mate";
       if (const auto number = number_of<int>(words.next()))
-        info.score = mate ? Score{.mate_in = *number} : Score{.centipawns = *number};
+        info.score = mate ? Score{.mate_in = std::clamp(*number, -kMostMateMoves, kMostMateMoves)}
+                          : Score{.centipawns = std::clamp(*number, -kMostCentipawns, kMostCentipawns)};
     }
     if (word == "pv")
       for (word = words.next(); !word.empty(); word = words.next())

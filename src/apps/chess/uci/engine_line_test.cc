@@ -48,6 +48,9 @@ TEST(EngineLines, InfoGivesScoreDepthNodesAndLine) {
   EXPECT_EQ(info.score, (Score{.centipawns = -34}));
   EXPECT_EQ(info.line, (std::vector<std::string>{"e2e4", "e7e5", "g1f3"}));
   EXPECT_EQ(read_as<EngineInfo>("info score mate -3").score, (Score{.mate_in = -3}));
+  EXPECT_EQ(read_as<EngineInfo>("info score mate -2147483648").score, (Score{.mate_in = -10'000})) << "it has an abs()";
+  EXPECT_EQ(read_as<EngineInfo>("info score mate 2147483647").score, (Score{.mate_in = 10'000}));
+  EXPECT_EQ(read_as<EngineInfo>("info score cp -2147483648").score, (Score{.centipawns = -1'000'000}));
   EXPECT_EQ(read_as<EngineInfo>("info score cp").score, std::nullopt);
   EXPECT_EQ(read_as<EngineInfo>("info score cp 9999999999999").score, std::nullopt);
   EXPECT_EQ(read_as<EngineInfo>("info string pv e2e4 depth 3").depth, std::nullopt);

@@ -95,15 +95,20 @@ int milliseconds_until(double deadline) {
 
 }  // namespace
 
-EngineProcess::EngineProcess(const std::filesystem::path& program, EngineBounds bounds) : bounds_(bounds) {
+EngineProcess::EngineProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                             EngineBounds bounds)
+    : bounds_(bounds) {
   EnginePipe in, out, err, failure;
-  std::string word = program.string();
-  char* words[] = {word.data(), nullptr};
+  std::vector<std::string> line = {program.string()};
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  std::vector<char*> words;
+  for (std::string& word : line) words.push_back(word.data());
+  words.push_back(nullptr);
   const pid_t parent = getpid();
   int error = 0;
   in_lasting_thread([&] {
     pid_ = fork();
-    if (pid_ == 0) become_engine(words, parent, in.read_end, out.write_end, err.write_end, failure.write_end);
+    if (pid_ == 0) become_engine(words.data(), parent, in.read_end, out.write_end, err.write_end, failure.write_end);
     error = errno;
   });
   if (pid_ < 0) throw IoError("cannot start an engine", error, "end other processes, or raise `ulimit -u`");
@@ -122,8 +127,8 @@ EngineProcess::EngineProcess(const std::filesystem::path& program, EngineBounds 
   if (got == sizeof error) {  // nothing is read if exec closed the pipe
     waitpid(pid_, nullptr, 0);
     if (pidfd_ >= 0) close(pidfd_);
-    throw PlayerFault(PlayerFault::Kind::kNoEngine, fmt::format("cannot start {}", printable(word)), strerror(error),
-                      "name a program that speaks UCI");
+    throw PlayerFault(PlayerFault::Kind::kNoEngine, fmt::format("cannot start {}", printable(line.front())),
+                      strerror(error), "name a program that speaks UCI");
   }
   in_ = in.keep(in.write_end);
   out_ = out.keep(out.read_end);
@@ -178,6 +183,18 @@ EngineProcess::Sent EngineProcess::send(std::string_view line, double deadline, 
   return Sent::kSent;
 }
 
+void EngineProcess::begin_output(size_t most, size_t a_second) {
+  output_ = 0, most_ = most, a_second_ = a_second, late_reads_ = 0;
+  output_began_ = monotonic_seconds();
+}
+
+bool EngineProcess::floods() const {
+  if (buffer_.size() - begin_ > bounds_.longest_line) return true;
+  if (output_ <= most_) return false;
+  const double more = static_cast<double>(a_second_) * (monotonic_seconds() - output_began_);
+  return static_cast<double>(output_ - most_) > more;
+}
+
 bool EngineProcess::take_line(std::string& line) {
   const size_t end = buffer_.find('\n', searched_);
   if (end == buffer_.npos && !(closed_ && begin_ < buffer_.size())) {
@@ -215,7 +232,7 @@ EngineProcess::Got EngineProcess::read_line(std::string& line, double deadline, 
   for (;;) {
     if (take_line(line)) return line.size() > bounds_.longest_line ? Got::kFlood : Got::kLine;
     if (closed_) return Got::kEnded;
-    if (buffer_.size() - begin_ > bounds_.longest_line || output_ > most_) return Got::kFlood;
+    if (floods()) return Got::kFlood;
     pollfd waits[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {wake_fd, POLLIN, 0}, {pidfd_, POLLIN, 0}};
     poll(waits, 4, milliseconds_until(deadline));
     if (waits[1].revents) read_errors();

@@ -1,9 +1,10 @@
 // apps/chess/uci/engine_process.h -- a chess engine as a process with pipes: lines in and out, each with a deadline.
 //
-// What an engine does can't hurt the program: a line has a longest length and an answer a largest size, its words on
-// stderr are read and their end is kept, a pipe that it does not read from is not waited for beyond the deadline. It
-// has its own process group, so that Ctrl-C in the terminal is ours to act on; it ends when this program ends, however
-// that ends. Deadlines are times of monotonic_seconds() (base/clock.h).
+// What an engine does can't hurt the program: a line has a longest length and an answer a largest size (which grows
+// with time, since an analysis may take days), its words on stderr are read and their end is kept, a pipe that it does
+// not read from is not waited for beyond the deadline. It has its own process group, so that Ctrl-C in the terminal is
+// ours to act on; it ends when this program ends, however that ends. Deadlines are times of monotonic_seconds()
+// (base/clock.h).
 #pragma once
 
 #include <sys/types.h>
@@ -13,20 +14,24 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem::chess {
 
 struct EngineBounds {
   size_t longest_line = size_t{64} << 10;  // bytes
-  size_t most_output = size_t{64} << 20;   // bytes of one answer to `go`
+  size_t most_output = size_t{64} << 20;   // bytes of one answer to `go`,
+  size_t output_a_second = 1 << 20;        // and so many more for each second that it takes
   size_t most_greeting = size_t{1} << 20;  // bytes until it is ready
   size_t last_words = 2000;                // bytes of stderr that are kept
 };
 
 class EngineProcess {
  public:
-  // Throws PlayerFault where the program can't be run, IoError where there is no room for a process.
-  explicit EngineProcess(const std::filesystem::path& program, EngineBounds bounds = {});
+  // `arguments` are the words of its command line. Throws PlayerFault where the program can't be run, IoError where
+  // there is no room for a process.
+  explicit EngineProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments = {},
+                         EngineBounds bounds = {});
   ~EngineProcess();  // kills it and what it has started
   EngineProcess(const EngineProcess&) = delete;
   EngineProcess& operator=(const EngineProcess&) = delete;
@@ -37,8 +42,8 @@ class EngineProcess {
   Sent send(std::string_view line, double deadline, int wake_fd = -1, double woken_seconds = 0);
 
   // The output is counted from here on.
-  void begin_greeting() { begin_output(bounds_.most_greeting); }
-  void begin_answer() { begin_output(bounds_.most_output); }
+  void begin_greeting() { begin_output(bounds_.most_greeting, 0); }
+  void begin_answer() { begin_output(bounds_.most_output, bounds_.output_a_second); }
   enum class Got : uint8_t {
     kLine,
     kEnded,  // the process ended or closed its output; all lines before were given
@@ -59,7 +64,8 @@ class EngineProcess {
   pid_t pid() const { return pid_; }
 
  private:
-  void begin_output(size_t most) { output_ = 0, most_ = most, late_reads_ = 0; }
+  void begin_output(size_t most, size_t a_second);
+  bool floods() const;
   bool take_line(std::string& line);
   void read_errors();
   bool fill();  // reads what is there; false at the end of output
@@ -72,7 +78,8 @@ class EngineProcess {
   std::string buffer_, errors_;
   size_t begin_ = 0;     // of what no line was made of yet, in buffer_
   size_t searched_ = 0;  // up to here it has no end of line
-  size_t output_ = 0, most_ = 0;
+  size_t output_ = 0, most_ = 0, a_second_ = 0;
+  double output_began_ = 0;
   int late_reads_ = 0;   // after the deadline
   bool closed_ = false;  // its output
   bool reaped_ = false;

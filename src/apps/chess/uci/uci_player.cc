@@ -19,7 +19,6 @@ namespace tandem::chess {
 namespace {
 
 constexpr size_t kLongestName = 60, kLongestQuote = 80, kMostOptions = 1000;
-constexpr double kForEver = 1e9;
 
 std::string said(std::string_view text) { return fmt::format("\"{}\"", beginning_of(text, kLongestQuote)); }
 
@@ -27,10 +26,11 @@ double seconds(std::chrono::milliseconds time) { return static_cast<double>(time
 
 // How long the engine may take for this request, before it is late.
 double time_for(const ThinkRequest& request, Side mover, const UciPatience& patience) {
+  if (request.infinite) return kForEver;
   if (request.move_time) return seconds(*request.move_time) + patience.late;
   if (request.clocks)
     return seconds(mover == Side::kWhite ? request.clocks->white : request.clocks->black) + patience.late;
-  return request.infinite ? kForEver : patience.move;
+  return patience.move;
 }
 
 // While it lives, a stop makes `fd` readable; before that nothing does.
@@ -131,9 +131,10 @@ void UciPlayer::fail_by(EngineProcess::Got got, const std::string& late) {
   if (got == EngineProcess::Got::kEnded) fail(Kind::kCrashed, "crashed", engine_->ending());
   if (got == EngineProcess::Got::kFlood)
     fail(Kind::kFlood, "says too much",
-         fmt::format("a line above {} KiB, or {} above {} MiB, is no answer", bounds.longest_line >> 10,
-                     thinking_of_.empty() ? "words before readyok" : "an answer",
-                     (thinking_of_.empty() ? bounds.most_greeting : bounds.most_output) >> 20));
+         fmt::format("a line above {} KiB, or {}, is no answer", bounds.longest_line >> 10,
+                     thinking_of_.empty() ? fmt::format("words before readyok above {} MiB", bounds.most_greeting >> 20)
+                                          : fmt::format("an answer above {} MiB and {} MiB for each second",
+                                                        bounds.most_output >> 20, bounds.output_a_second >> 20)));
   fail(Kind::kSilent, "is silent", late);
 }
 
@@ -161,7 +162,7 @@ void UciPlayer::prepare_game(uint64_t, const std::stop_token& stop) {
 }
 
 void UciPlayer::start() {
-  engine_ = std::make_unique<EngineProcess>(settings_.program);
+  engine_ = std::make_unique<EngineProcess>(settings_.program, settings_.arguments);
   notes_.clear();
   read_greeting();
   try {
@@ -181,7 +182,7 @@ void UciPlayer::fail_greeting(EngineProcess::Got got, const std::string& first) 
   else if (got == EngineProcess::Got::kFlood)
     why = (first.empty() ? "it said no line with words" : why) + ", and much more, but no uciok";
   else
-    why += fmt::format(", but no uciok within {:.0f} s", settings_.patience.handshake);
+    why += fmt::format(", but no uciok within {:g} s", settings_.patience.handshake);
   fail(PlayerFault::Kind::kNoEngine, "does not speak UCI", why);
 }
 
@@ -248,7 +249,7 @@ void UciPlayer::make_ready() {
     const EngineProcess::Got got = engine_->read_line(line, deadline, wake_fd_);
     if (got == EngineProcess::Got::kWoken) stop_starting();
     if (got != EngineProcess::Got::kLine)
-      fail_by(got, fmt::format("no readyok within {:.0f} s", settings_.patience.ready));
+      fail_by(got, fmt::format("no readyok within {:g} s", settings_.patience.ready));
     if (std::holds_alternative<EngineReadyOk>(read_engine_line(line))) return;
   }
 }
@@ -265,6 +266,25 @@ ThinkRequest UciPlayer::with_own_limits(const ThinkRequest& request) const {
   return merged;
 }
 
+std::optional<std::chrono::milliseconds> UciPlayer::move_time(const ThinkRequest& request) const {
+  return with_own_limits(request).move_time;
+}
+
+// A second bestmove for one `go` would be taken as the answer to the next one. Whoever was told to stop may have said
+// its move at that moment, and another one for the stop: that is passed over.
+void UciPlayer::drop_what_nobody_asked_for() {
+  engine_->begin_answer();
+  for (std::string line;;) {
+    const EngineProcess::Got got = engine_->read_line(line, monotonic_seconds());
+    if (got == EngineProcess::Got::kLate) return;
+    if (got != EngineProcess::Got::kLine) fail_by(got, "");
+    const EngineLine read = read_engine_line(line);
+    if (const auto* const best = std::get_if<EngineBestMove>(&read); best && !stopped_)
+      fail(PlayerFault::Kind::kIllegalMove, fmt::format("said bestmove {} that nobody had asked for", said(best->move)),
+           "each `go` has one answer");
+  }
+}
+
 Thought UciPlayer::answer(const Game& game, const std::string& best, const EngineInfo& info) {
   const MoveReading reading = read_uci(game.position(), best);
   if (!reading.good())
@@ -279,20 +299,22 @@ Thought UciPlayer::think(const Game& game, const ThinkRequest& asked) {
   const UciPatience& patience = settings_.patience;
   if (!engine_) begin_game(0, request.stop);  // think() after a fault, without a new game
   thinking_of_ = fen_of(game.position());
-  double deadline = monotonic_seconds() + time_for(request, game.position().side_to_move, patience);
-  std::string late = fmt::format("no bestmove within {:.1f} s", deadline - monotonic_seconds());
+  drop_what_nobody_asked_for();
+  const double wait = time_for(request, game.position().side_to_move, patience);
+  double deadline = monotonic_seconds() + wait;
+  std::string late = fmt::format("no bestmove within {:g} s", wait);
   engine_->begin_answer();
   const StopWakes wakes(wake_fd_, request.stop);
   send(position_command(game), deadline);
   send(go_command(request), deadline);
   EngineInfo last;
   std::string line;
-  for (bool stopped = false;;) {
-    const EngineProcess::Got got = engine_->read_line(line, deadline, stopped ? -1 : wake_fd_);
+  for (stopped_ = false;;) {
+    const EngineProcess::Got got = engine_->read_line(line, deadline, stopped_ ? -1 : wake_fd_);
     if (got == EngineProcess::Got::kWoken) {
-      stopped = true;
+      stopped_ = true;
       deadline = monotonic_seconds() + patience.stop;
-      late = fmt::format("no bestmove within {:.1f} s after stop", patience.stop);
+      late = fmt::format("no bestmove within {:g} s after stop", patience.stop);
       send("stop", deadline);
       continue;
     }

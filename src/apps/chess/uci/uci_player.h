@@ -15,23 +15,15 @@
 
 #include "apps/chess/uci/engine_line.h"
 #include "apps/chess/uci/engine_process.h"
+#include "apps/chess/uci/uci_patience.h"
 #include "world/chess/players/player.h"
 
 namespace tandem::chess {
 
-// How long an engine may be silent, in seconds.
-struct UciPatience {
-  double handshake = 30;  // until uciok
-  double ready = 60;      // until readyok: networks and tables are loaded there
-  double late = 5;        // beyond its move time, or its clock
-  double move = 60;       // for a move without a time: by nodes or depth
-  double stop = 5;        // between stop and bestmove
-  double quit = 1;
-};
-
 struct UciSettings {
   std::filesystem::path program;
-  std::string called;  // as the user named it
+  std::vector<std::string> arguments;  // words of its command line
+  std::string called;                  // as the user named it
   std::optional<int64_t> elo, nodes;
   std::optional<int> depth;
   std::optional<std::chrono::milliseconds> move_time;
@@ -51,8 +43,10 @@ class UciPlayer : public Player {
   std::string name() const override;
   std::optional<double> promised_elo() const override;
   std::vector<std::string> notes() const override { return notes_; }
+  std::optional<std::chrono::milliseconds> move_time(const ThinkRequest& request) const override;
   Thought think(const Game& game, const ThinkRequest& request) override;
 
+  const UciPatience& patience() const { return settings_.patience; }
   pid_t pid() const { return engine_ ? engine_->pid() : -1; }
 
  private:
@@ -64,6 +58,7 @@ class UciPlayer : public Player {
   void set_options();
   std::string set_option(const std::string& name, const std::string& value);  // as it was sent
   void make_ready();
+  void drop_what_nobody_asked_for();
   void send(const std::string& line, double deadline);
   Thought answer(const Game& game, const std::string& best, const EngineInfo& info);
   ThinkRequest with_own_limits(const ThinkRequest& request) const;
@@ -80,6 +75,7 @@ class UciPlayer : public Player {
   std::vector<std::string> notes_;
   std::optional<int64_t> elo_;  // that the engine was set to
   std::string thinking_of_;     // the position, for messages
+  bool stopped_ = false;        // the last search was told to stop: it may have been answering already
 };
 
 // "position startpos moves e2e4 ..." or "position fen ... moves ...".

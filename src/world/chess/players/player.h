@@ -87,6 +87,9 @@ class Player {
   // What a user should know of this player, once a game was begun: "UCI_Elo 900 is below its least, 1350 is used".
   virtual std::vector<std::string> notes() const { return {}; }
 
+  // The time for a move that it is to keep under this request; nothing: it goes by other limits, or needs none.
+  virtual std::optional<std::chrono::milliseconds> move_time(const ThinkRequest&) const { return std::nullopt; }
+
   // Before the first move of each game. An engine may take a minute to start; told to stop, it has no game and throws a
   // PlayerFault (kStopped). Throws PlayerFault; IoError where this machine has no room for another process.
   void begin_game(uint64_t seed, const std::stop_token& stop = {}) { prepare_game(seed, stop); }
