@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "world/chess/fen.h"
+#include "world/chess/perft_positions.h"
 #include "world/chess_games_for_tests.h"
 #include "world/chess_gpu_sliders.h"
 #include "world/cuda_chess_perft.cu"  // NOLINT(bugprone-suspicious-include)
@@ -135,6 +136,23 @@ TEST_P(ChessOnGpu, PerftIsThatOfTheCpu) {
         }
       }
     }
+}
+
+// One rule at a time: en passant in pins, castling through check, promotions, stalemate. As deep as an emulator can.
+TEST_P(ChessOnGpu, PerftOfEveryEdgePositionIsThatOfTheCpu) {
+  constexpr uint64_t kMost = 100'000;
+  GpuPerft gpu(cpu_device(), kernels, nullptr, {.last_ply = 3000, .ply = 500});
+  for (const PerftPosition& edge : kEdgePositions) {
+    const Position position = position_of_fen(edge.fen);
+    int deepest = 0;
+    for (int depth = 2; depth <= 4 && perft(position, depth) <= kMost; ++depth) {
+      uint64_t nodes = 0;
+      for (const PerftMove& one : gpu.divided(chess_test_position(edge.fen), depth)) nodes += one.nodes;
+      EXPECT_EQ(nodes, perft(position, depth)) << edge.name << " depth " << depth;
+      deepest = depth;
+    }
+    EXPECT_GE(deepest, 2) << edge.name;
+  }
 }
 
 // Black moves the knight; then White has more than 208 moves, so that those of two positions find no room.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/gpu/cuda_device.h"
+#include "world/chess/perft_positions.h"
 #include "world/chess_games_for_tests.h"
 #include "world/gpu_perft.h"
 
@@ -198,7 +199,7 @@ struct Known {
   int depth;
   uint64_t nodes;
 };
-constexpr Known kKnown[] = {
+constexpr Known kUsual[] = {
     {"rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1", 5, 4865609},
     {"r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", 5, 193690690},
     {"8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1", 5, 674624},
@@ -212,12 +213,20 @@ constexpr Known kKnown[] = {
     {"r4rk1/1pp1qppp/p1np1n2/2b1p1B1/2B1P1b1/P1NP1N2/1PP1QPPP/R4RK1 w - - 0 10", 6, 6923051137},
 };
 
+// These, and the positions with one rule each.
+std::vector<Known> known_counts() {
+  std::vector<Known> all(std::begin(kUsual), std::end(kUsual));
+  for (const PerftPosition& edge : kEdgePositions)
+    all.push_back({edge.fen, edge.counts.back().first, edge.counts.back().second});
+  return all;
+}
+
 bool equal_perft() {
   const cuda::Stream stream = nullptr;
   const std::unique_ptr<Device> device = cuda::make_cuda_device(&stream);
   GpuPerft gpu(*device, kernels(), nullptr);
   bool all = true;
-  for (const Known& known : kKnown) {
+  for (const Known& known : known_counts()) {
     const Position position = chess_test_position(known.fen);
     gpu.divided(position, 4);  // memory is there by then
     const auto begin = std::chrono::steady_clock::now();
