@@ -5,10 +5,10 @@ Parts: twins (each kernel beside its CPU twin), operators (which library operato
 on one, two and three workers, in several processes, under load, after kills and a resume), repetitions (twenty in one
 process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by launch),
 shards (several of a worker in one pass; models of shard_models.h), sms (which layers' bits follow the number of SMs,
-under MPS), executors (phases that change state, exchange, run now and then), validation, dqn (web-test agents wholly on
+under MPS), executors (phases that change state, exchange, run now and then), video, validation, dqn (web-test agents wholly on
 the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
-file with everything; the minutes of each part. --recipes: of digests and settings only these. Exit 1 if a check failed, 2 if there is no GPU.
+file with everything; the minutes of each part. --recipes: of digests, settings and graphs only these. Exit 1 if a check failed, 2 if there is no GPU.
 """
 import argparse
 import json
@@ -22,6 +22,7 @@ import time
 
 from gpu_runs import Checks, Runs, busy, lines_of
 from shard_checks import shards, sms
+from video_runs import video
 
 REFUSED_ON_PURPOSE = ("adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample", "attention cudnn")
 
@@ -165,13 +166,23 @@ def graphs(c):
         speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in output.items()}
         c.check(True, f"{name}: ms a step", speeds)
         c.results.setdefault("step_ms", {})[name] = speeds
-    # What can't be captured runs eagerly, and the reason is given.
+    if c.wanted("mixed"):
+        not_captured(c, runs)
+    if c.wanted("tiny"):
+        ends_of_tiny(c, runs)
+
+
+def not_captured(c, runs):
+    """What can't be captured runs eagerly, and the reason is given."""
     output = [runs.train("mixed", "--steps", 12, "--set", "peek=true", "--devices", devices, env=env)
               for devices in ("cuda:0", "cuda:0,cuda:0") for env in ({}, {"TANDEM_GRAPHS": "off"})]
     words = [line for t in output[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "eagerly" in line]
     c.check(len({t.get("digest") for t in output}) == 1 and len(words) == 2, "mixed peek: runs eagerly, the same digest", words[:1])
     done = subprocess.run([runs.program("mixed"), "train", "mixed", "--steps", "12", "--set", "ragged=true", "--devices", "cuda:0"], cwd=runs.dir, capture_output=True, text=True)
     c.check(done.returncode == 2 and "begins with sample" in done.stderr, "mixed ragged: refused by the sample's number", f"code {done.returncode}")
+
+
+def ends_of_tiny(c, runs):
     for more in (["--set", "optimizer.kind=sgd", "--set", "optimizer.momentum=0.9"], ["--set", "clip_norm=0.05"], ["--set", "sync_bn=true"],
                  ["--precision", "fp16", "--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"],
                  ["--set", "optimizer.learning_rate=1e30", "--set", "nan.patience=2"]):
@@ -495,7 +506,7 @@ def peers(c):
 
 
 PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "shards": shards, "sms": sms, "executors": executors,
-         "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl, "peers": peers}
+         "video": video, "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl, "peers": peers}
 
 
 def main():
