@@ -1,5 +1,7 @@
 #include "forecast/money.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -49,18 +51,25 @@ std::optional<double> break_even_hours(double buy, double rent_per_hour, double 
   return buy / (rent_per_hour - electricity_per_hour);
 }
 
-std::optional<double> guide_speedup(int gpus) {
+std::string GuideFigures::words() const {
+  return fmt::format("{:.1f}x", speedup) + (minutes ? fmt::format(", {:.1f} min", *minutes) : "") +
+         (dollars ? fmt::format(", ${:.2f}", *dollars) : "");
+}
+
+std::optional<GuideFigures> guide_figures(std::string_view recipe, int gpus) {
+  const bool options = recipe == "options";
   switch (gpus) {
     case 1:
-      return 1;
+      return options ? GuideFigures{1, 10.2, .17} : GuideFigures{1};
     case 2:
-      return 1.8;
+      return options ? GuideFigures{1.9, 5.4, .18} : GuideFigures{1.8};
     case 3:
-      return 2.6;
+      if (options) return std::nullopt;
+      return GuideFigures{2.6};
     case 4:
-      return 3.6;
+      return options ? GuideFigures{3.6, 2.8, .19} : GuideFigures{3.6};
     case 8:
-      return 6.8;
+      return options ? GuideFigures{6.8, 1.5, .20} : GuideFigures{6.8};
     default:
       return std::nullopt;
   }

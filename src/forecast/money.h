@@ -37,7 +37,14 @@ double energy_kwh(double watts, double seconds);
 // Hours of training until buying is cheaper than renting; nothing where renting never costs more.
 std::optional<double> break_even_hours(double buy, double rent_per_hour, double electricity_per_hour);
 
-// What the guides say of n GPUs: 1.8x on 2, 2.6x on 3, 3.6x on 4, 6.8x on 8; nothing for other counts.
-std::optional<double> guide_speedup(int gpus);
+// What the guide of a recipe says of n GPUs; minutes and dollars where it has them: the options trader's, of 5,000
+// episodes on H100s. Recipes without a table of their own take the web agents' (1.8x on 2, 2.6x on 3) and for 4 and 8
+// GPUs the options trader's. Nothing for other counts.
+struct GuideFigures {
+  double speedup = 1;
+  std::optional<double> minutes = std::nullopt, dollars = std::nullopt;
+  std::string words() const;  // "1.9x, 5.4 min, $0.18"
+};
+std::optional<GuideFigures> guide_figures(std::string_view recipe, int gpus);
 
 }  // namespace tandem

@@ -27,6 +27,27 @@ TEST(Power, WhatWasMeasuredGoesBeforeWhatGpusMayDraw) {
   EXPECT_GE(power_of(std::vector<double>(8, 1000), 0, 0).psu_w, 1.2 * 8200);
 }
 
+TEST(GuideFigures, AreTheTableOfTheRecipesOwnGuide) {
+  const struct {
+    int gpus;
+    double speedup, minutes, dollars;
+  } table[] = {{1, 1, 10.2, .17}, {2, 1.9, 5.4, .18}, {4, 3.6, 2.8, .19}, {8, 6.8, 1.5, .20}};
+  for (const auto& row : table) {
+    const auto found = guide_figures("options", row.gpus);
+    ASSERT_TRUE(found) << row.gpus;
+    EXPECT_EQ(found->speedup, row.speedup);
+    EXPECT_EQ(found->minutes, row.minutes);
+    EXPECT_EQ(found->dollars, row.dollars);
+  }
+  EXPECT_FALSE(guide_figures("options", 3)) << "its table has no such row";
+  EXPECT_EQ(guide_figures("options", 2)->words(), "1.9x, 5.4 min, $0.18");
+  EXPECT_EQ(guide_figures("web-test", 2)->words(), "1.8x");
+  EXPECT_EQ(guide_figures("web-test", 2)->speedup, 1.8);
+  EXPECT_EQ(guide_figures("web-test", 3)->speedup, 2.6);
+  EXPECT_FALSE(guide_figures("web-test", 2)->minutes);
+  EXPECT_FALSE(guide_figures("web-test", 5));
+}
+
 TEST(BreakEven, IsWhereRentExceedsElectricityOrNever) {
   EXPECT_NEAR(break_even_hours(2000, 3.06, .06).value(), 2000 / 3.0, 1e-9);
   EXPECT_FALSE(break_even_hours(2000, .05, .06));

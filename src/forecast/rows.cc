@@ -37,9 +37,11 @@ PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const Memor
     row.end_seconds = times.end;
     row.seconds = times.seconds();
   }
-  row.guide = guide_speedup(workers);
   std::vector<PlanDevice> here;
   for (const int i : row.used) here.push_back(question.devices[static_cast<size_t>(i)]);
+  row.guide = guide_figures(question.recipe, workers);
+  const auto is_h100 = [](const PlanDevice& device) { return device.device.model.starts_with("H100"); };
+  if (row.guide && !std::ranges::all_of(here, is_h100)) row.guide->minutes = row.guide->dollars = std::nullopt;
   for (const PlanDevice& device : here) {
     row.names.push_back(device.name);
     double usable = 0;

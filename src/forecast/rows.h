@@ -36,9 +36,10 @@ struct PlanRow {
   double start_seconds = 0, end_seconds = 0;
   Pauses pauses;  // snapshots and checkpoints
   double speedup = 1, efficiency = 1;
-  std::optional<double> guide;  // what the guides say of as many GPUs
-  MemoryForecast memory;        // of the worker that needs most
-  double memory_limit = 0;      // what one of them may take: of the smallest GPU, of the host's memory; 0: not known
+  std::optional<GuideFigures>
+      guide;                // what the recipe's guide says of as many GPUs; minutes and dollars on H100s alone
+  MemoryForecast memory;    // of the worker that needs most
+  double memory_limit = 0;  // what one of them may take: of the smallest GPU, of the host's memory; 0: not known
   bool fits() const { return memory_limit <= 0 || memory.total() <= memory_limit; }
   double watts = 0, kwh = 0, cost = 0;
   std::optional<double> cloud_cost;  // the same hardware rented
@@ -47,6 +48,7 @@ struct PlanRow {
 };
 
 struct PlanQuestion {
+  std::string recipe = "";
   JobShape job;
   std::vector<PlanDevice> devices;
   std::vector<int> counts;       // of devices, ascending

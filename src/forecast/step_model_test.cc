@@ -115,7 +115,11 @@ TEST(PlanRows, NameTheBestAndItsMemoryEnergyAndMoney) {
   EXPECT_NEAR(rows[0].seconds, 1 + .2 + 1e5 * c.trials[0].step_seconds, 1e-6) << "the trials took no snapshot";
   EXPECT_NEAR(rows[0].kwh, rows[0].watts * rows[0].seconds / 3.6e6, 1e-9);
   EXPECT_NEAR(rows[0].cost, .5 * rows[0].kwh, 1e-9);
-  EXPECT_EQ(rows[1].guide, 1.8);
+  EXPECT_EQ(rows[1].guide->speedup, 1.8);
+  question.recipe = "options";
+  const auto of_options = plan_rows(question, steps, &memory, "fp32");
+  EXPECT_EQ(of_options[1].guide->speedup, 1.9);
+  EXPECT_FALSE(of_options[1].guide->minutes) << "these are not the guide's H100s";
   EXPECT_GE(rows[0].memory.total(), c.trials[0].memory_bytes);
   const PlanRow* best = best_row(rows, 192, "fp32");
   ASSERT_TRUE(best);

@@ -100,7 +100,7 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
   const auto ms = [](const std::optional<double>& part) { return part ? fmt::format("{:.3f}", *part) : "-"; };
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
-    const auto guide = row.baseline ? std::nullopt : guide_speedup(static_cast<int>(row.count));
+    const auto guide = row.baseline ? std::nullopt : guide_figures(row.recipe, static_cast<int>(row.count));
     table.row({fmt::format("{}", row.count), row.devices, fmt::format("{}", row.batch),
                fmt::format("{:.0f}", row.rate.mean()),
                row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "",
@@ -108,7 +108,7 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
                row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "", ms(row.loader.known()),
                ms(row.combine.known()),
                row.memory_bytes > 0 ? bytes_text(static_cast<uint64_t>(row.memory_bytes)) : "-", row.speedup_text(),
-               row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-"});
+               row.efficiency_text(), guide ? fmt::format("{:.1f}x", guide->speedup) : "-"});
   }
   return table.text();
 }

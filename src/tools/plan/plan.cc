@@ -347,7 +347,8 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
                                                                   : counts.back(),
                                          .budget_s = kOfBudget * arguments.plan.budget_s,
                                          .anew = arguments.plan.calibrate});
-  PlanQuestion question{.job = report.job,
+  PlanQuestion question{.recipe = recipe.name,
+                        .job = report.job,
                         .devices = report.here ? devices_here(specs) : report.devices,
                         .counts = counts,
                         .batches = batches,

@@ -73,7 +73,7 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
     row.cloud = offer->name;
     row.cloud_cost = offer->per_hour * row.seconds / 3600;
   }
-  row.guide = guide_speedup(static_cast<int>(used.size()));
+  if (const auto guide = guide_figures(report.recipe, static_cast<int>(used.size()))) row.guide = guide->speedup;
   row.error = std::max({model.error(), outcome_error(report.outcomes), load_error(report.calibration)});
   return row;
 }

@@ -88,7 +88,7 @@ std::string device_table(const PlanReport& report, int64_t batch, const std::str
     table.row({devices_text(report, row.names), rate_text(row.steps_per_s), rate_text(row.samples_per_s),
                fmt::format("{:.3g}", 1e3 * row.step.seconds), time_text(row.seconds),
                fmt::format("{:.2f}x", row.speedup), fmt::format("{:.0f} %", 100 * row.efficiency),
-               row.guide ? fmt::format("{:.1f}x", *row.guide) : "-", memory_text(row.memory.total()),
+               row.guide ? row.guide->words() : "-", memory_text(row.memory.total()),
                row.seconds > 0 ? fmt::format("{:.3g}", row.kwh) : "-",
                row.seconds > 0 ? money(row.cost, report.prices.currency) : "-",
                row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error),
@@ -142,10 +142,13 @@ std::string legend(const PlanReport& report) {
   const bool rented =
       std::ranges::any_of(report.rows, [](const PlanRow& row) { return row.cloud_cost.has_value(); }) ||
       std::ranges::any_of(report.set_rows, [](const SetRow& row) { return row.cloud_cost.has_value(); });
+  const bool minutes =
+      std::ranges::any_of(report.rows, [](const PlanRow& row) { return row.guide && row.guide->minutes; });
   return fmt::format(
-      "{}guides: the speedup that they state for as many GPUs; electricity: of the whole machine{}; error: of the "
+      "{}guides: the speedup that they state for as many GPUs{}; electricity: of the whole machine{}; error: of the "
       "time\n",
       report.set_rows.empty() ? "" : "at best: the work spread without any loss; memory: of one worker; ",
+      minutes ? ", with their time and rent of 5,000 episodes" : "",
       rented ? "; rented: the same GPUs by the price list" : "");
 }
 
@@ -347,7 +350,9 @@ Json job_rows_json(const PlanReport& report) {
          {"seconds", number_or_null(row.seconds)},
          {"speedup", row.speedup},
          {"efficiency", row.efficiency},
-         {"guide_speedup", value_or_null(row.guide)},
+         {"guide_speedup", row.guide ? Json(row.guide->speedup) : Json()},
+         {"guide_minutes", row.guide ? value_or_null(row.guide->minutes) : Json()},
+         {"guide_dollars", row.guide ? value_or_null(row.guide->dollars) : Json()},
          {"memory", row.memory.total() > 0 ? memory_json(row.memory) : Json()},
          {"memory_limit", number_or_null(row.memory_limit)},
          {"fits", row.fits()},
@@ -474,12 +479,13 @@ std::string plan_csv(const PlanReport& report) {
   const std::string start = fmt::format("{},{}", report.here ? "yes" : "no", csv_cell(report.hardware));
   for (const PlanRow& row : report.rows) {
     const auto ended = [&](double value) { return cell(row.seconds > 0 ? std::optional(value) : std::nullopt); };
-    text += fmt::format("{},{},{},{},{},{:.6g},{:.6g},{:.6g},{},{:.4g},{:.4g},{},{},{},{},{},{},{:.3g}\n", start,
-                        row.precision, row.batch, row.used.size(),
-                        csv_cell(fmt::format("{}", fmt::join(row.names, " "))), row.steps_per_s, row.samples_per_s,
-                        row.step.seconds, ended(row.seconds), row.speedup, row.efficiency, cell(row.guide),
-                        row.memory.total() > 0 ? fmt::format("{:.0f}", row.memory.total()) : "",
-                        row.fits() ? "yes" : "no", ended(row.kwh), ended(row.cost), cell(row.cloud_cost), row.error);
+    text +=
+        fmt::format("{},{},{},{},{},{:.6g},{:.6g},{:.6g},{},{:.4g},{:.4g},{},{},{},{},{},{},{:.3g}\n", start,
+                    row.precision, row.batch, row.used.size(), csv_cell(fmt::format("{}", fmt::join(row.names, " "))),
+                    row.steps_per_s, row.samples_per_s, row.step.seconds, ended(row.seconds), row.speedup,
+                    row.efficiency, cell(row.guide ? std::optional(row.guide->speedup) : std::nullopt),
+                    row.memory.total() > 0 ? fmt::format("{:.0f}", row.memory.total()) : "", row.fits() ? "yes" : "no",
+                    ended(row.kwh), ended(row.cost), cell(row.cloud_cost), row.error);
   }
   for (const SetRow& row : report.set_rows)
     text += fmt::format("{},,,{},{},,,,{:.6g},{:.4g},,{},{:.0f},,{:.6g},{:.6g},{},{:.3g}\n", start, row.offered,
