@@ -55,35 +55,37 @@ double level_of(const GeneratedMarketOptions& options, uint32_t regime) {
 
 void turn(SymbolState& state, const RandomKey& key, const GeneratedMarketOptions& options) {
   if (random_uniform(key, kDirectionDraw) < kTurnProbability) state.direction = -state.direction;
-  if (random_uniform(key, kRegimeDraw) < kRegimeTurn)
+  if (!options.fair && random_uniform(key, kRegimeDraw) < kRegimeTurn)
     state.level = level_of(options, random_below(key, kRegimeChoice, 3));
 }
 
 double rounded_price(double price) { return std::max(0.0001, std::floor(price * 1e4 + 0.5) / 1e4); }
 
 // A day: night, then the session in pieces. The mean of exp(log return) is 1 at edge 0: every part has its drift taken
-// off.
-Bar make_bar(SymbolState& state, const RandomKey& key, double edge) {
-  const double variance = state.variance * kDay;
-  const double drift = edge * state.direction * std::sqrt(variance);
+// off. Of a fair market the session is the day: an option that is filled at the open has its whole days before it.
+Bar make_bar(SymbolState& state, const RandomKey& key, const GeneratedMarketOptions& options) {
+  const double variance = state.variance * kDay, night_share = options.fair ? 0 : kNight;
+  const double drift = options.edge * state.direction * std::sqrt(variance);
   double jump = 0;
-  const double chance = kJumps * kDay;
+  const double chance = options.fair ? 0 : kJumps * kDay;
   const double jump_gain = exact_exp(kJumpMean + 0.5 * kJumpDeviation * kJumpDeviation) - 1;  // mean, less 1
   if (random_uniform(key, kJumpDraw) < chance) jump = kJumpMean + kJumpDeviation * random_normal(key, kJumpSize);
   const double compensator = exact_log(1 + chance * jump_gain);
-  const double night = kNight * variance, piece = (1 - kNight) * variance / kPieces;
+  const double night = night_share * variance, piece = (1 - night_share) * variance / kPieces;
   const double diffusion = std::sqrt(night) * random_normal(key, kNightDraw);
   Bar bar;
-  bar.open = state.close * exact_exp(diffusion - 0.5 * night + kNight * drift + jump - compensator);
+  bar.open = state.close * exact_exp(diffusion - 0.5 * night + night_share * drift + jump - compensator);
   double price = bar.open, high = bar.open, low = bar.open, normal_sum = diffusion;
   for (uint64_t i = 0; i < kPieces; ++i) {
     const double step = std::sqrt(piece) * random_normal(key, kPieceDraws + i);
-    price *= exact_exp(step - 0.5 * piece + (1 - kNight) / kPieces * drift);
+    price *= exact_exp(step - 0.5 * piece + (1 - night_share) / kPieces * drift);
     normal_sum += step;
     high = std::max(high, price), low = std::min(low, price);
   }
   bar.open = rounded_price(bar.open), bar.close = rounded_price(price);
   bar.high = rounded_price(high), bar.low = rounded_price(low);
+  state.close = bar.close;
+  if (options.fair) return bar;
   // Tomorrow's variance, by the day's shock and one of its own; never below a tenth of its level.
   const double shock = normal_sum / std::sqrt(variance);
   const double own = random_normal(key, kVarianceDraw);
@@ -91,12 +93,12 @@ Bar make_bar(SymbolState& state, const RandomKey& key, double edge) {
   const double next = state.variance + kReturn * (state.level - state.variance) * kDay +
                       kVolOfVol * std::sqrt(state.variance * kDay) * mixed;
   state.variance = std::max(next, 0.1 * state.level);
-  state.close = bar.close;
   return bar;
 }
 
 // A month's expected volatility, jumps in, from tomorrow's variance.
 ImpliedDay implied_of(const SymbolState& state, const RandomKey& key, const GeneratedMarketOptions& options) {
+  if (options.fair) return {.volatility = std::sqrt(state.variance)};
   const double years = 21 * kDay, fade = (1 - exact_exp(-kReturn * years)) / (kReturn * years);
   const double jumps = kJumps * (kJumpMean * kJumpMean + kJumpDeviation * kJumpDeviation);
   const double expected = state.level + (state.variance - state.level) * fade + jumps;
@@ -119,6 +121,8 @@ void check_generated(const GeneratedMarketOptions& options) {
     refuse(fmt::format("a premium of {}", options.premium), "0.5 to 3");
   if (!(options.volatility >= 0.02 && options.volatility <= 1))
     refuse(fmt::format("a volatility of {}", options.volatility), "0.02 to 1");
+  if (options.fair && options.edge > 0)
+    refuse(fmt::format("fair, with an edge of {}", options.edge), "one of them: whoever knows the direction earns");
 }
 
 }  // namespace
@@ -143,7 +147,7 @@ GeneratedMarket generate_market(const GeneratedMarketOptions& options) {
       turn(state, key, options);
       directions.push_back(static_cast<int8_t>(state.direction));
       volatilities.push_back(std::sqrt(state.variance));
-      Bar bar = make_bar(state, key, options.edge);
+      Bar bar = make_bar(state, key, options);
       bar.date = date_of_day(calendar);
       const double noise = std::clamp(0.07 * static_cast<double>(random_normal(key, kVolumeDraw)), -0.2, 0.2);
       const bool doubled = options.edge > 0 && state.direction > 0;
@@ -158,7 +162,9 @@ GeneratedMarket generate_market(const GeneratedMarketOptions& options) {
       "GENERATED MARKET, NOT REAL PRICES: {} symbols, {} days, seed {}, {}. Nothing learned here holds for a real "
       "market.",
       options.symbols, options.days, options.seed,
-      options.edge > 0 ? fmt::format("with a known edge of {:g} daily deviations", options.edge) : "without any edge");
+      options.edge > 0 ? fmt::format("with a known edge of {:g} daily deviations", options.edge)
+      : options.fair   ? "fair: options cost what they pay on average"
+                       : "without a direction to learn; options cost more than they pay on average, so sellers earn");
   return out;
 }
 

@@ -104,6 +104,7 @@ TEST(GeneratedMarket, RefusesWhatItCannotMake) {
   EXPECT_THROW(generate_market({.edge = -0.1}), ConfigError);
   EXPECT_THROW(generate_market({.edge = NAN}), ConfigError);
   EXPECT_THROW(generate_market({.volatility = 3}), ConfigError);
+  EXPECT_THROW(generate_market({.edge = 0.1, .fair = true}), ConfigError) << "whoever knows the direction earns";
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ inline MarketSource market_source_of(const OptionsSettings& settings) {
   source.generated.days = static_cast<int32_t>(settings.market.days);
   source.generated.seed = static_cast<uint64_t>(settings.market.seed);
   source.generated.edge = settings.market.edge;
+  source.generated.fair = settings.market.fair;
   source.features = features_of(settings);
   return source;
 }

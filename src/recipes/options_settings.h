@@ -22,7 +22,8 @@ struct GeneratedMarketSettings {
   int64_t symbols = 8;
   int64_t days = 1500;  // of each symbol
   int64_t seed = 1;
-  double edge = 0;  // of a day's volatility, what its expected return is; 0: nothing can be learned
+  double edge = 0;    // of a day's volatility, what its expected return is; 0: no direction can be learned
+  bool fair = false;  // options cost what they pay on average
 };
 
 struct OptionsSettings : PpoSettings {
@@ -119,7 +120,9 @@ struct OptionsSettings : PpoSettings {
           "generated market: days of each symbol");
     d.key("market.seed", market.seed, Range::at_least(0), "generated market: its seed");
     d.key("market.edge", market.edge, Range::between(0, 1),
-          "generated market: expected return of a day over its volatility, in a hidden direction; 0: no edge");
+          "generated market: expected return of a day over its volatility, in a hidden direction; 0: none");
+    d.key("market.fair", market.fair,
+          "generated market: options cost what they pay on average, at one volatility a symbol; needs env.rate = 0");
     describe_rules(d);
     d.key("folds", folds, Range::between(1, 100), "test periods that the calendar's end is cut into, in order");
     d.key("fold", fold, Range::between(1, 100), "the one that this run is judged by; it learns from what lies before");
@@ -155,6 +158,13 @@ struct OptionsSettings : PpoSettings {
   void check() const override {
     PpoSettings::check();
     check_options_rules(rules());
+    if (market.fair && rate != 0)
+      throw ConfigError(fmt::format("market.fair with env.rate = {}", rate),
+                        "these prices grow by nothing, so options priced at a rate are not fair: sellers of calls earn",
+                        "add --set env.rate=0");
+    if (market.fair && market.edge > 0)
+      throw ConfigError(fmt::format("market.fair with market.edge = {}", market.edge),
+                        "whoever knows the direction earns", "set one of them");
     if (fold > folds)
       throw ConfigError(fmt::format("fold = {} of {} folds", fold, folds), "folds are counted from 1, the oldest first",
                         fmt::format("set fold to 1 to {}, or folds to {} or more", folds, fold));
