@@ -14,7 +14,6 @@ namespace tandem {
 
 namespace {
 
-constexpr int kStaleDays = 5;
 constexpr double kLeastEstimate = 0.05, kMostEstimate = 3.0;
 
 // Everything that rows are read from, computed once per symbol.
@@ -226,19 +225,29 @@ std::vector<std::string> names_of_row() {
 
 }  // namespace
 
+std::vector<int> ages_of_quotes(const MarketSymbol& symbol) {
+  std::vector<int> ages;
+  int age = kStaleDays;
+  for (size_t i = 0; i < symbol.bars.size(); ++i) {
+    const bool quoted = !symbol.implied.empty() && symbol.implied[i].volatility > 0;
+    age = quoted ? 0 : std::min(age, kStaleDays) + 1;
+    ages.push_back(age);
+  }
+  return ages;
+}
+
 std::vector<MarketDay> market_days(const MarketSymbol& symbol, int32_t number, const FeatureOptions& options) {
   if (!symbol.implied.empty() && symbol.implied.size() != symbol.bars.size())
     throw std::logic_error("implied days are not one per bar");
   const Series estimate = estimated_volatility(symbol.bars);
+  const std::vector<int> ages = ages_of_quotes(symbol);
   std::vector<MarketDay> days;
   ImpliedDay known;
-  int age = kStaleDays + 1;
   for (size_t i = 0; i < symbol.bars.size(); ++i) {
     const Bar& bar = symbol.bars[i];
-    ++age;
-    if (!symbol.implied.empty() && symbol.implied[i].volatility > 0) known = symbol.implied[i], age = 0;
+    if (ages[i] == 0) known = symbol.implied[i];
     MarketDay day{bar.open, bar.high, bar.low, bar.close, 0, options.skew, 0, bar.date, number};
-    if (age <= kStaleDays)
+    if (ages[i] <= kStaleDays)
       day.volatility = known.volatility, day.skew = known.skew, day.spread = known.spread;
     else
       day.volatility = std::clamp(options.premium * estimate[i], kLeastEstimate, kMostEstimate);

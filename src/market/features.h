@@ -13,6 +13,7 @@
 //   103-108  weekday, calendar days since the bar before
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,7 +36,12 @@ struct FeatureOptions {
   int32_t expiry_days = 21;  // of the options that can be bought
 };
 
-// One per bar. A bar whose quotes say nothing takes what was last known, for 5 days, then the estimate.
+// Of each bar, how many bars ago the quotes are that give its volatility: 0 to kStaleDays; more: there are none, and it
+// is estimated.
+inline constexpr int kStaleDays = 5;
+std::vector<int> ages_of_quotes(const MarketSymbol& symbol);
+
+// One per bar. A bar whose quotes say nothing takes what was last known, for kStaleDays days, then the estimate.
 std::vector<MarketDay> market_days(const MarketSymbol& symbol, int32_t number, const FeatureOptions& options);
 
 // Appends kMarketFeatures numbers per bar.

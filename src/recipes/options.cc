@@ -135,47 +135,76 @@ class Options : private OptionsParts, public Ppo {
       throw ConfigError("this question is not known: " + printable(question), "options can play test or all",
                         "use a tandem and a tandem-worker of the same version");
     OptionsSettings settings = s_;
+    JudgedPart days{.of_fold = part == "test"};
     if (part == "all") {
       settings.data = asked.at("data").get<std::string>();
       settings.data_digest.clear();
-      settings.symbols.clear();
+      settings.symbols = asked.value("symbols", "");
+      days.span = {.first = asked.value("from", days.span.first), .last = asked.value("to", days.span.last)};
     }
     const MarketData data = market_of_run(settings);
-    const auto played = [&](const MarketData& of) { return play(of, part == "test"); };
+    const auto played = [&](const MarketData& of) { return play(of, days); };
     const std::vector<SymbolPlay> plays = played(data);
-    // Days that the run learned from, or that its best step was chosen by.
-    int64_t in_sample = 0;
+    // Days that the run learned from, or that its best step was chosen by: of its own symbols, and of others.
+    int64_t in_sample = 0, same_dates = 0;
     for (const SymbolPlay& one : plays)
-      if (part == "all" && std::ranges::count(world.names(), one.symbol) > 0)
-        in_sample +=
+      if (part == "all")
+        (std::ranges::count(world.names(), one.symbol) > 0 ? in_sample : same_dates) +=
             std::ranges::count_if(one.dates, [&](int32_t date) { return date <= world.fold().validation_last; });
     nlohmann::json symbols = nlohmann::json::array();
     for (const SymbolPlay& one : plays) symbols.push_back(json_of_play(one));
     return nlohmann::json{{"symbols", symbols},
-                          {"baselines", json_of_baselines(baselines(data, part == "test"))},
+                          {"baselines", json_of_baselines(baselines(data, days))},
                           {"rate", s_.rate},
                           {"generated", data.generated},
+                          {"description", data.description},
+                          {"volatility", volatility_of(data, plays)},
                           {"in_sample_days", in_sample},
+                          {"same_dates_days", same_dates},
                           {"look_ahead", json_of_look_ahead(find_look_ahead(data, plays, played, kFutures))}}
         .dump();
   }
 
  private:
+  // The test days of the run's own fold, or the days of other data within a span.
+  struct JudgedPart {
+    bool of_fold = true;
+    DateSpan span = {};
+  };
+
   int64_t capital() const { return validation_->rules().capital_cents; }
+
+  // On how many of the days played quotes of options gave the volatility: of that day, or of a few days before.
+  nlohmann::json volatility_of(const MarketData& data, const std::vector<SymbolPlay>& plays) const {
+    int64_t days = 0, quoted = 0, carried = 0;
+    for (const SymbolPlay& one : plays) {
+      const auto symbol = std::ranges::find(data.symbols, one.symbol, &MarketSymbol::name);
+      const std::vector<int> ages = ages_of_quotes(*symbol);
+      for (size_t i = 0; i < ages.size(); ++i) {
+        const int32_t date = symbol->bars[i].date;
+        if (date < one.dates.front() || date > one.dates.back()) continue;
+        ++days;
+        quoted += ages[i] == 0 ? 1 : 0;
+        carried += ages[i] > 0 && ages[i] <= kStaleDays ? 1 : 0;
+      }
+    }
+    return {{"days", days}, {"quoted", quoted}, {"carried", carried}, {"premium", s_.premium}, {"skew", s_.skew}};
+  }
 
   // As the run was trained, for other data; the test days of its own are scaled by what they themselves have as
   // training days, so that a scaler of the future would show.
-  std::unique_ptr<OptionsWorld> world_of(const MarketData& data, bool of_fold) const {
-    if (of_fold) return std::make_unique<OptionsWorld>(data, s_);
+  std::unique_ptr<OptionsWorld> world_of(const MarketData& data, const JudgedPart& part) const {
+    if (part.of_fold) return std::make_unique<OptionsWorld>(data, s_);
     const double* const kept = scaler_.const_data_ptr<double>();
     return std::make_unique<OptionsWorld>(
-        data, s_, FeatureScaler{{kept, kept + kMarketFeatures}, {kept + kMarketFeatures, kept + 2 * kMarketFeatures}});
+        data, s_, FeatureScaler{{kept, kept + kMarketFeatures}, {kept + kMarketFeatures, kept + 2 * kMarketFeatures}},
+        part.span);
   }
 
   // Each symbol from its first day to its last, with its own capital, all side by side.
-  std::vector<SymbolPlay> play(const MarketData& data, bool of_fold) {
-    const auto its = world_of(data, of_fold);
-    const std::vector<MarketView::Range>& ranges = of_fold ? its->fold().test : its->all_ranges();
+  std::vector<SymbolPlay> play(const MarketData& data, const JudgedPart& part) {
+    const auto its = world_of(data, part);
+    const std::vector<MarketView::Range>& ranges = part.of_fold ? its->fold().test : its->all_ranges();
     const auto environment = its->environment(ranges);
     std::vector<RangePlay> plays;
     int64_t longest = 0;
@@ -200,17 +229,17 @@ class Options : private OptionsParts, public Ppo {
     return results;
   }
 
-  Baselines baselines(const MarketData& data, bool of_fold) const {
-    const auto its = world_of(data, of_fold);
+  Baselines baselines(const MarketData& data, const JudgedPart& part) const {
+    const auto its = world_of(data, part);
     BaselinePlan plan;
-    const auto training = its->environment(of_fold ? its->fold().train : its->all_ranges());
-    if (of_fold && data.generated && s_.market.edge > 0) {
+    const auto training = its->environment(part.of_fold ? its->fold().train : its->all_ranges());
+    if (part.of_fold && data.generated && s_.market.edge > 0) {
       plan.training = training.get();
       for (const MarketSymbol& symbol : data.symbols)
         for (const Bar& bar : symbol.bars)
           plan.directions.push_back(static_cast<int8_t>(direction_of_volume(bar.volume)));
     }
-    return play_baselines(*its->environment(of_fold ? its->fold().test : its->all_ranges()), its->names(), plan);
+    return play_baselines(*its->environment(part.of_fold ? its->fold().test : its->all_ranges()), its->names(), plan);
   }
 
   const OptionsSettings& s_;

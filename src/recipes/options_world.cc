@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/printable.h"
+#include "market/dates.h"
 #include "recipes/options_market.h"
 
 namespace tandem {
@@ -18,9 +19,20 @@ OptionsWorld::OptionsWorld(const MarketData& data, const OptionsSettings& settin
   table_.scale(scaler_);
 }
 
-OptionsWorld::OptionsWorld(const MarketData& data, const OptionsSettings& settings, const FeatureScaler& scaler)
+OptionsWorld::OptionsWorld(const MarketData& data, const OptionsSettings& settings, const FeatureScaler& scaler,
+                           const DateSpan& span)
     : rules_(settings.rules()), table_(data, features_of(settings)), names_(table_.names()), scaler_(scaler) {
-  all_ = table_.tradable_ranges();
+  for (MarketView::Range range : table_.tradable_ranges()) {
+    const auto date = [&](int32_t row) { return table_.days()[static_cast<size_t>(row)].date; };
+    while (range.first < range.last && date(range.first) < span.first) ++range.first;
+    while (range.last > range.first && date(range.last) > span.last) --range.last;
+    if (range.first < range.last && date(range.first) >= span.first) all_.push_back(range);
+  }
+  if (all_.empty())
+    throw ConfigError(fmt::format("no symbol can be traded from {} to {}", date_text(span.first), date_text(span.last)),
+                      fmt::format("two days of a symbol are the least, and its first {} are history for its features",
+                                  kFirstTradableDay),
+                      "give other dates, or more days before them");
   table_.scale(scaler_);
 }
 

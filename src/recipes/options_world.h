@@ -21,12 +21,19 @@ struct ValidationEpisode {
   int32_t range = 0, first = 0, days = 0;
 };
 
+// Dates, both included.
+struct DateSpan {
+  int32_t first = 0, last = 99991231;
+};
+
 class OptionsWorld {
  public:
   // Cut into the fold of the settings; the scaler is fitted on its training days. Throws ConfigError.
   OptionsWorld(const MarketData& data, const OptionsSettings& settings);
-  // Other data, all days that can be traded, scaled as a run was trained.
-  OptionsWorld(const MarketData& data, const OptionsSettings& settings, const FeatureScaler& scaler);
+  // Other data, all days within `span` that can be traded, scaled as a run was trained. Throws ConfigError where there
+  // are none.
+  OptionsWorld(const MarketData& data, const OptionsSettings& settings, const FeatureScaler& scaler,
+               const DateSpan& span = {});
   OptionsWorld(const OptionsWorld&) = delete;
   OptionsWorld& operator=(const OptionsWorld&) = delete;
 

@@ -15,6 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int64_t kLeastDaysOfClaim = 250;  // a year
+constexpr double kSkillBar = .95;           // of a deflated Sharpe ratio
 constexpr size_t kMostPoints = 300;         // of a curve on the page
 
 Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
@@ -173,20 +174,36 @@ std::optional<double> variance_of(const std::vector<double>& values) {
   return found ? std::optional(found->deviation * found->deviation) : std::nullopt;
 }
 
-// Interval, significance and what is left of the ratio after the tries; into the agent's figures and beside them.
+// Why a Sharpe ratio is not called significant, whatever its interval.
+std::vector<std::string> doubts_of(const Json& judgement, size_t days) {
+  std::vector<std::string> doubts;
+  const std::string verdict = judgement.at("look_ahead").at("verdict");
+  if (verdict == "found") doubts.emplace_back("the future changed what was done before it");
+  if (verdict == "untested") doubts.emplace_back("no other future changed anything, so look-ahead is untested");
+  if (const int64_t seen = judgement.at("in_sample_days"); seen > 0)
+    doubts.push_back(fmt::format("{} days of symbols are in sample", seen));
+  if (const int64_t seen = judgement.at("same_dates_days"); seen > 0)
+    doubts.push_back(fmt::format("{} days of symbols are dates that the run learned other symbols on", seen));
+  // Days of a few months are too few for the interval's own tails: they show nothing either way.
+  if (static_cast<int64_t>(days) < kLeastDaysOfClaim)
+    doubts.push_back(fmt::format("{} test days are too few, {} are needed", days, kLeastDaysOfClaim));
+  const int64_t trials = judgement.at("trials");
+  const Json& deflated = judgement.at("deflated_sharpe");
+  if (trials > 1 && !(deflated.is_number() && deflated.get<double>() >= kSkillBar))
+    doubts.push_back(deflated.is_number()
+                         ? fmt::format("after {} tried, the deflated Sharpe ratio is {:.3f}, below {:g}", trials,
+                                       deflated.get<double>(), kSkillBar)
+                         : fmt::format("{} were tried, and there is no deflated Sharpe ratio", trials));
+  return doubts;
+}
+
+// Interval, what is left of the ratio after the tries, and significance; into the agent's figures and beside them.
 void add_belief(Json& out, const EquityCurve& agent, double rate, int64_t trials, const std::vector<double>& ratios,
                 const JudgementPlan& plan) {
   const std::vector<double> returns = daily_returns(agent);
   const auto interval = sharpe_interval(returns, rate, {.seed = plan.seed});
   out["agent"]["sharpe_low"] = interval ? Json(interval->low) : Json();
   out["agent"]["sharpe_high"] = interval ? Json(interval->high) : Json();
-  // Days of a few months are too few for the interval's own tails: they show nothing either way.
-  const bool enough = static_cast<int64_t>(returns.size()) >= kLeastDaysOfClaim;
-  out["significance"] = significance_in_words(sharpe_ratio(returns, rate), interval);
-  if (!enough)
-    out["significance"] = fmt::format("{} test days are too few to call a Sharpe ratio significant, {} are needed: {}",
-                                      returns.size(), kLeastDaysOfClaim, out["significance"].get<std::string>());
-  out["significant"] = enough && interval && interval->low > 0;
   out["trials"] = trials;
   const auto daily = daily_sharpe(returns, rate);
   // Seeds of one recipe are alike: chance alone is the least that their ratios may differ by.
@@ -194,6 +211,45 @@ void add_belief(Json& out, const EquityCurve& agent, double rate, int64_t trials
   if (variance && daily) variance = std::max(*variance, 1 / static_cast<double>(std::max<int64_t>(daily->days - 1, 1)));
   out["probabilistic_sharpe"] = daily ? number_or_null(probabilistic_sharpe(*daily, 0)) : Json();
   out["deflated_sharpe"] = daily ? number_or_null(deflated_sharpe(*daily, trials, variance)) : Json();
+  const auto doubts = doubts_of(out, returns.size());
+  const auto ratio = sharpe_ratio(returns, rate);
+  out["doubts"] = doubts;
+  out["significant"] = doubts.empty() && interval && interval->low > 0;
+  out["significance"] =
+      doubts.empty() || !ratio || !interval
+          ? significance_in_words(ratio, interval)
+          : fmt::format("not significant: Sharpe ratio {:.2f}, its 95 % interval {:.2f} to {:.2f}; {}", *ratio,
+                        interval->low, interval->high, fmt::join(doubts, "; "));
+}
+
+// Where the prices of options came from. All seeds of a fold trade the same days.
+void add_pricing(Json& out, const RunsOfFold& folds) {
+  const JudgedRun& first = *folds.begin()->second.front();
+  int64_t days = 0, quoted = 0, carried = 0;
+  for (const auto& [fold, runs] : folds)
+    days += runs.front()->priced_days, quoted += runs.front()->quoted_days, carried += runs.front()->carried_days;
+  out["volatility"] = first.generated            ? "generated"
+                      : quoted + carried == days ? "quoted"
+                      : quoted + carried == 0    ? "estimated"
+                                                 : "mixed";
+  out["priced_days"] = days, out["quoted_days"] = quoted, out["carried_days"] = carried;
+  out["premium"] = first.premium, out["skew"] = first.skew;
+  out["description"] = first.description;
+}
+
+std::string pricing_words(const Json& judgement) {
+  const std::string from = judgement.at("volatility");
+  if (from == "generated") return "these prices are GENERATED: the figures say nothing about any real market";
+  const int64_t days = judgement.at("priced_days"), quoted = judgement.at("quoted_days"),
+                carried = judgement.at("carried_days");
+  const std::string estimated = fmt::format("ESTIMATED from returns, times {:g}, with a skew of {:g}",
+                                            judgement.at("premium").get<double>(), judgement.at("skew").get<double>());
+  std::string at = fmt::format("a volatility {} on all {} days of symbols: no option was quoted", estimated, days);
+  if (from != "estimated")
+    at = fmt::format("the volatility of that day's quotes on {} of {} days of symbols", quoted, days) +
+         (carried > 0 ? fmt::format(", of the last quotes before on {}", carried) : "") +
+         (from == "mixed" ? fmt::format(", {} on the other {}", estimated, days - quoted - carried) : "");
+  return "option prices are A MODEL'S, not quotes: Black-Scholes at " + at;
 }
 
 std::string cell(const Json& value, const char* format, double scale = 1) {
@@ -219,7 +275,15 @@ JudgedRun judged_run(const Json& answered, int64_t fold, int64_t seed, const std
     out.baselines = baselines_of_json(answer.at("baselines"));
     out.rate = answer.at("rate");
     out.generated = answer.at("generated");
+    out.description = answer.at("description");
+    const Json& volatility = answer.at("volatility");
+    out.priced_days = volatility.at("days");
+    out.quoted_days = volatility.at("quoted");
+    out.carried_days = volatility.at("carried");
+    out.premium = volatility.at("premium");
+    out.skew = volatility.at("skew");
     out.in_sample_days = answer.at("in_sample_days");
+    out.same_dates_days = answer.at("same_dates_days");
     out.look_ahead = answer.at("look_ahead");
     const std::string verdict = out.look_ahead.at("verdict");
     const bool checked = out.look_ahead.at("days_checked").get<int64_t>() > 0 && out.look_ahead.at("cuts") > 0;
@@ -268,9 +332,11 @@ Json judgement_of(std::vector<JudgedRun> runs, const JudgementPlan& plan) {
   const RunsOfFold folds = by_fold(runs);
   const double rate = runs.front().rate;
   Json out = {{"rate", rate}, {"generated", runs.front().generated}, {"look_ahead", look_ahead_of(runs)}};
-  int64_t in_sample = 0;
-  for (const JudgedRun& run : runs) in_sample += run.in_sample_days;
+  int64_t in_sample = 0, same_dates = 0;
+  for (const JudgedRun& run : runs) in_sample += run.in_sample_days, same_dates += run.same_dates_days;
   out["in_sample_days"] = in_sample;
+  out["same_dates_days"] = same_dates;
+  add_pricing(out, folds);
   StrategyResult agent;
   std::vector<StrategyResult> lines(runs.front().baselines.list.size());
   double beaten = 0;
@@ -293,7 +359,6 @@ Json judgement_of(std::vector<JudgedRun> runs, const JudgementPlan& plan) {
   out["seeds"] = seeds_json(folds, ratios, out["over_seeds"]);
   const auto seeds = static_cast<int64_t>(folds.begin()->second.size());
   add_belief(out, shown[0], rate, plan.trials * seeds, ratios, plan);
-  if (in_sample > 0) out["significant"] = false;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Baseline& one = runs.front().baselines.list[i];
     shown.push_back(lines[i].whole(one.name));
@@ -330,14 +395,17 @@ std::vector<std::string> judgement_words(const Json& judgement) {
         fmt::format("IN SAMPLE: {} of these days of symbols are days that the run learned from or was chosen by; the "
                     "figures say nothing about days that it never saw",
                     days));
-  if (judgement.at("generated").get<bool>())
-    words.push_back("these prices are GENERATED: the figures say nothing about any real market");
+  if (const int64_t days = judgement.at("same_dates_days"); days > 0)
+    words.push_back(
+        fmt::format("SAME DATES, OTHER SYMBOLS: the run learned from, or was chosen by, other symbols on the dates of "
+                    "{} of these days; prices move together, so these are not new days either",
+                    days));
+  words.push_back(pricing_words(judgement));
   words.push_back(judgement.at("significance").get<std::string>());
   if (judgement.at("deflated_sharpe").is_number())
     words.push_back(
-        fmt::format("deflated Sharpe ratio {:.3f}: the probability of skill after {} tried; .95 is the usual "
-                    "bar",
-                    judgement.at("deflated_sharpe").get<double>(), judgement.at("trials").get<int64_t>()));
+        fmt::format("deflated Sharpe ratio {:.3f}: the probability of skill after {} tried; {:g} is the usual bar",
+                    judgement.at("deflated_sharpe").get<double>(), judgement.at("trials").get<int64_t>(), kSkillBar));
   if (const Json& sharpe = judgement.at("over_seeds").at("sharpe"); sharpe.is_object())
     words.push_back(fmt::format("over {} seeds the Sharpe ratio is {:.2f}, 95 % interval {:.2f} to {:.2f}",
                                 sharpe.at("seeds").get<int64_t>(), sharpe.at("mean").get<double>(),

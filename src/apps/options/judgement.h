@@ -2,7 +2,8 @@
 // the workers answered. Pure functions: no run folder, no worker.
 //
 // A worker answers {"step", "digest", "kind", "answer": {"symbols": [json_of_play(), ...], "baselines":
-// json_of_baselines(), "rate": .03, "generated": false, "in_sample_days": 0, "look_ahead":
+// json_of_baselines(), "rate": .03, "generated": false, "description": "7 symbols, ...", "volatility": {"days": 400,
+// "quoted": 100, "carried": 5, "premium": 1.1, "skew": -.1}, "in_sample_days": 0, "same_dates_days": 0, "look_ahead":
 // json_of_look_ahead()}}.
 //
 // Of several seeds the agent's equity is their sum: the capital is split over them, none is picked. Of several folds it
@@ -25,7 +26,12 @@ struct JudgedRun {
   Baselines baselines;
   double rate = 0;
   bool generated = false;
-  int64_t in_sample_days = 0;  // of symbols' days: the run learned from them, or was chosen by them
+  std::string description;  // of the data
+  // Of symbols' days: all that were traded, those with quotes of options, those that went on with the quotes before.
+  int64_t priced_days = 0, quoted_days = 0, carried_days = 0;
+  double premium = 0, skew = 0;  // of the others: their volatility is estimated
+  // Of symbols' days: the run learned from them, or was chosen by them; it did so with other symbols of these dates.
+  int64_t in_sample_days = 0, same_dates_days = 0;
   nlohmann::json look_ahead;
 };
 // Throws Error where the answer lacks something.
@@ -38,8 +44,10 @@ struct JudgementPlan {
 };
 
 // {"agent": figures, "seeds": [...], "over_seeds", "baselines": [...], "folds": [...], "random_beaten",
-//  "significance": words, "significant": bool, "trials", "deflated_sharpe", "look_ahead", "equity": {"dates",
-//  "curves"}}
+//  "significance": words, "significant": bool, "doubts": why it is not called so whatever its interval, "trials",
+//  "deflated_sharpe", "look_ahead", "volatility": "generated" | "quoted" | "estimated" | "mixed", "priced_days",
+//  "quoted_days", "carried_days", "premium", "skew", "description", "in_sample_days", "same_dates_days",
+//  "equity": {"dates", "curves"}}
 // Throws ConfigError where there is nothing to judge, or where folds do not have the same seeds.
 nlohmann::json judgement_of(std::vector<JudgedRun> runs, const JudgementPlan& plan);
 

@@ -55,13 +55,31 @@ Json fake_answer(int64_t fold, int64_t seed, const char* verdict = "none") {
             {"baselines", json_of_baselines(play_baselines(environment, {"A", "B"}, {.players = 5}))},
             {"rate", .03},
             {"generated", true},
+            {"description", "a test's market"},
+            {"volatility", {{"days", 120}, {"quoted", 0}, {"carried", 0}, {"premium", 1.1}, {"skew", -.1}}},
             {"look_ahead",
              {{"verdict", verdict},
               {"cuts", 3},
               {"days_checked", 120},
               {"decisions_exposed", 6},
               {"first_difference", Json()}}},
-            {"in_sample_days", 0}}}};
+            {"in_sample_days", 0},
+            {"same_dates_days", 0}}}};
+}
+
+// One that grew on 400 days as steadily as no chance does, at `daily` of its deviation.
+JudgedRun skilled_run(double daily = .3) {
+  JudgedRun run = judged_run(fake_answer(1, 1), 1, 1, "skilled");
+  SymbolPlay play{.symbol = "A"};
+  double value = 1e7;
+  for (int32_t d = 0; d < 400; ++d) {
+    play.dates.push_back(20200101 + d / 336 * 10000 + d / 28 % 12 * 100 + d % 28);
+    play.equity_cents.push_back(std::llround(value));
+    if (d > 0) play.actions.push_back(0);
+    value *= 1 + .01 * (daily + static_cast<double>(random_normal({3, 0, 0, 1}, static_cast<uint64_t>(d))));
+  }
+  run.symbols = {play};
+  return run;
 }
 
 std::vector<JudgedRun> fake_set() {
@@ -120,6 +138,59 @@ TEST(Judgement, OneRunThatSawTheFutureSpoilsTheSet) {
   EXPECT_EQ(judgement_words(found).front().find("LOOK-AHEAD FOUND"), 0u);
 }
 
+TEST(Judgement, NothingThatIsSpoiledIsCalledSignificant) {
+  const auto judged = [](const auto& spoil, const JudgementPlan& plan = {}, double daily = .3) {
+    JudgedRun run = skilled_run(daily);
+    spoil(run);
+    return judgement_of({run}, plan);
+  };
+  const Json good = judged([](JudgedRun&) {});
+  EXPECT_EQ(good["significant"], true) << good["significance"];
+  EXPECT_TRUE(good["doubts"].empty()) << good["doubts"];
+  EXPECT_EQ(good["significance"].get<std::string>().find("significant Sharpe ratio: "), 0u);
+  const std::pair<const char*, Json> spoiled[] = {
+      {"in sample", judged([](JudgedRun& run) { run.in_sample_days = 3; })},
+      {"other symbols", judged([](JudgedRun& run) { run.same_dates_days = 3; })},
+      {"future changed", judged([](JudgedRun& run) { run.look_ahead["verdict"] = "found"; })},
+      {"untested", judged([](JudgedRun& run) { run.look_ahead["verdict"] = "untested"; })},
+      {"after 1000 tried", judged([](JudgedRun&) {}, {.trials = 1000}, .17)},
+      {"too few", judged([](JudgedRun& run) {
+         run.symbols[0].dates.resize(200), run.symbols[0].equity_cents.resize(200), run.symbols[0].actions.resize(199);
+       })}};
+  for (const auto& [why, found] : spoiled) {
+    EXPECT_EQ(found["significant"], false) << why;
+    ASSERT_EQ(found["doubts"].size(), 1u) << found["doubts"];
+    EXPECT_NE(found["doubts"][0].get<std::string>().find(why), std::string::npos) << found["doubts"];
+    EXPECT_GT(found["agent"]["sharpe_low"].get<double>(), 0) << why << ": its interval alone would claim it";
+    EXPECT_EQ(found["significance"].get<std::string>().find("not significant: "), 0u) << found["significance"];
+  }
+  EXPECT_EQ(judged([](JudgedRun&) {}, {.trials = 3})["significant"], true) << "skill that is left after three tries";
+}
+
+TEST(Judgement, SaysWhereThePricesOfOptionsCameFrom) {
+  const auto judged = [](int64_t quoted, int64_t carried, bool generated = false) {
+    JudgedRun run = judged_run(fake_answer(1, 1), 1, 1, "one");
+    run.generated = generated, run.quoted_days = quoted, run.carried_days = carried;
+    return judgement_of({run}, {});
+  };
+  const auto words = [](const Json& found) { return judgement_words(found)[0]; };
+  EXPECT_EQ(judged(0, 0)["volatility"], "estimated");
+  EXPECT_EQ(words(judged(0, 0)),
+            "option prices are A MODEL'S, not quotes: Black-Scholes at a volatility ESTIMATED from returns, times 1.1, "
+            "with a skew of -0.1 on all 120 days of symbols: no option was quoted");
+  const Json mixed = judged(40, 5);
+  EXPECT_EQ(mixed["volatility"], "mixed");
+  EXPECT_EQ(mixed["quoted_days"], 40);
+  EXPECT_EQ(
+      words(mixed),
+      "option prices are A MODEL'S, not quotes: Black-Scholes at the volatility of that day's quotes on 40 of 120 days "
+      "of symbols, of the last quotes before on 5, ESTIMATED from returns, times 1.1, with a skew of -0.1 on the "
+      "other 75");
+  EXPECT_EQ(judged(115, 5)["volatility"], "quoted");
+  EXPECT_EQ(words(judged(120, 0)).find("ESTIMATED"), std::string::npos);
+  EXPECT_EQ(judged(120, 0, true)["volatility"], "generated");
+}
+
 TEST(Judgement, SaysPlainlyWhatItComesTo) {
   const Json found = judgement_of(fake_set(), {});
   const auto words = judgement_words(found);
@@ -138,7 +209,7 @@ TEST(Judgement, AnIncompleteSetAndAnotherVersionsAnswerAreRefused) {
   runs.pop_back();
   EXPECT_THROW(judgement_of(runs, {}), ConfigError);
   EXPECT_THROW(judgement_of({}, {}), ConfigError);
-  for (const char* part : {"symbols", "baselines", "rate", "look_ahead", "in_sample_days"}) {
+  for (const char* part : {"symbols", "baselines", "rate", "look_ahead", "in_sample_days", "volatility"}) {
     Json cut = fake_answer(1, 1);
     cut["answer"].erase(part);
     EXPECT_THROW(judged_run(cut, 1, 1, "x"), Error) << part;

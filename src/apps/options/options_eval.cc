@@ -13,7 +13,9 @@
 #include "command/sources.h"
 #include "jobs/agents_file.h"
 #include "jobs/set_report.h"
+#include "market/dates.h"
 #include "recipes/options_settings.h"
+#include "recipes/options_world.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/report.h"
@@ -45,6 +47,15 @@ JudgementPlan judgement_plan(const Arguments& arguments) {
   if (seed < 0) throw ConfigError(fmt::format("--seed {} is below 0", seed), "seeds count from 0", "give another");
   plan.seed = static_cast<uint64_t>(seed);
   return plan;
+}
+
+// A date of --from or --to.
+int32_t date_flag(const Command& command, const char* flag, int32_t otherwise) {
+  const std::string text = command.arguments.text(flag);
+  if (text.empty()) return otherwise;
+  if (const auto date = parse_date(text)) return *date;
+  throw ConfigError(fmt::format("--{} {} is no date", flag, printable(text)), "a day is a date of the calendar",
+                    "write it as 2025-01-31 or 20250131");
 }
 
 int tell(const Command& command, Json result, const std::string& page) {
@@ -106,13 +117,24 @@ int run_backtest(const Command& command) {
   if (!runs_of_set(run.dir()).empty())
     throw ConfigError(fmt::format("{} is a set of runs", run.id()), "a backtest is of one agent",
                       fmt::format("name one of the folders in {}", (run.dir() / "agents").string()));
-  std::vector<JudgedRun> runs{
-      ask_run(command, run.dir(), {{"ask", "play"}, {"part", "all"}, {"data", fs::absolute(data).string()}})};
+  const DateSpan span{.first = date_flag(command, "from", DateSpan{}.first),
+                      .last = date_flag(command, "to", DateSpan{}.last)};
+  if (span.first > span.last)
+    throw ConfigError(fmt::format("--from {} is after --to {}", date_text(span.first), date_text(span.last)),
+                      "there are no days in between", "give the earlier one as --from");
+  std::vector<JudgedRun> runs{ask_run(command, run.dir(),
+                                      {{"ask", "play"},
+                                       {"part", "all"},
+                                       {"data", fs::absolute(data).string()},
+                                       {"symbols", command.arguments.text("symbols")},
+                                       {"from", span.first},
+                                       {"to", span.last}})};
   if (!trades.empty()) write_out_file(trades, trades_csv(runs), "--trades");
   Json result = judgement_of(std::move(runs), plan);
   result["run"] = run.id();
   result["dir"] = fs::absolute(run.dir()).string();
   result["data"] = fs::absolute(data).string();
+  command.output.say("data    " + result.at("description").get<std::string>());
   return tell(command, std::move(result), "");
 }
 
@@ -141,12 +163,16 @@ RecipeVerb options_eval_verb() {
 RecipeVerb options_backtest_verb() {
   std::vector<VerbFlag> flags = shared_flags();
   flags.push_back({"--data", "folder", "daily bars to trade on, a file for each symbol"});
+  flags.push_back({"--symbols", "list", "those to trade, separated by commas [all of the folder]"});
+  flags.push_back({"--from", "date", "the first decision, as 2025-01-31 [as early as there is history for it]"});
+  flags.push_back({"--to", "date", "the last day [the last of the data]"});
   flags.push_back({"--trades", "file", "every fill and settlement as CSV"});
   return {"backtest",
           "a trained options trader on other data, with its trades",
           run_backtest,
           std::move(flags),
-          {{"backtest last --data prices --trades trades.csv", "on the bars of a folder"}}};
+          {{"backtest last --data prices --trades trades.csv", "on the bars of a folder"},
+           {"backtest last --data newer --from 2025-07-01", "on days that have arrived since"}}};
 }
 
 }  // namespace tandem

@@ -2,7 +2,8 @@
 // days that it never trained on, and the answer is judged (apps/options/judgement.h).
 //
 // The worker is asked {"ask": "play", "part": "test"}: the test period of the run's own fold, or {"ask": "play",
-// "part": "all", "data": "/folder"}: all days of other data.
+// "part": "all", "data": "/folder", "symbols": "A,B", "from": 20250102, "to": 20250331}: days of other data; the last
+// three may be left out.
 #pragma once
 
 #include "config/recipe_list.h"
