@@ -1,6 +1,7 @@
 // market/baselines.h -- what an agent must beat: the same days, the same capital for each symbol, the same costs.
 //
-// All decide at a close with what is known then, and trade at the next open, as the agent does:
+// All decide at a close with what is known then, and trade at the next open, as the agent does. What is open at the end
+// counts for what its sale at the last close would bring, costs in:
 //   cash            does nothing
 //   buy and hold    shares of each symbol with all its capital, on the first day; each costs `share_cost` of its price
 //   covered call    lots of 100 shares; sells a call of each lot, `expiry_days` to go, 2 % above the close; is assigned

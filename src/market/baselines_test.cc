@@ -74,7 +74,8 @@ TEST(Baselines, BuyAndHoldBuysAtTheOpenAfterTheDecisionAndPaysItsCost) {
   // A share costs 100.10: 999 of them 99,999.90, 10 cents are left.
   EXPECT_EQ(held.curve.cents.front(), 10'000'000);
   EXPECT_EQ(held.curve.cents[1], 999 * 10'000 + 10);
-  EXPECT_EQ(held.curve.cents.back(), 999 * 11'000 + 10);
+  EXPECT_EQ(held.curve.cents[4], 999 * 10'000 + 10);
+  EXPECT_EQ(held.curve.cents.back(), 999 * 10'989 + 10) << "sold at 110 less a tenth of a percent";
   EXPECT_EQ(held.curve.held, (std::vector<uint8_t>{0, 1, 1, 1, 1, 1}));
   ASSERT_EQ(held.trades.size(), 1u);
   EXPECT_EQ(held.trades[0].closed, 0);
@@ -92,6 +93,20 @@ TEST(Baselines, ACoveredCallEarnsThePremiumWhereNothingMoves) {
   ASSERT_EQ(written.trades.size(), 2u);  // the call, and the shares that are held on
   EXPECT_EQ(written.trades[0].bought_cents, 0);
   EXPECT_EQ(written.trades[1].closed, 0);
+}
+
+TEST(Baselines, AtTheEndTheCallIsBoughtBackAndTheSharesAreSoldCostsIn) {
+  BaselineMarket market;
+  market.add(std::vector<double>(19 + 12, 100), 19);  // eleven days after the decision, ten before the expiry
+  const OptionsRules rules;
+  const ShareResult written = write_covered_calls(market.view(), market.ranges[0], rules, .001, "S0");
+  const double half = .5 * (.02 + .03 * std::log(1.02) / .1), slippage = .001 * (1 + 9 / 50.0);  // 9 lots
+  const double sold = call_price(100, 102, 21 / 252.0, .03, .2), bought = call_price(100, 102, 10 / 252.0, .03, .2);
+  const auto bid = static_cast<int64_t>(std::floor(100 * sold * (1 - half) * (1 - slippage)));
+  const auto ask = static_cast<int64_t>(std::ceil(100 * bought * (1 + half) * (1 + slippage)));
+  const int64_t cash = 10'000'000 - 9 * 1'001'000 + 9 * (100 * bid - 65);
+  EXPECT_EQ(written.curve.cents.back(), cash + 9 * 999'000 - 9 * (100 * ask + 65));
+  EXPECT_GT(written.curve.cents[written.curve.cents.size() - 2], written.curve.cents.back()) << "the costs of the end";
 }
 
 TEST(Baselines, ACoveredCallIsAssignedAtItsStrike) {
@@ -120,9 +135,9 @@ TEST(Baselines, CoveredCallsRollAndAccountForEveryCent) {
   }
   EXPECT_GT(closed, 18 + 2);  // a call every 21 days, and shares that were assigned
   EXPECT_LE(written.trades.size() - static_cast<size_t>(closed), 1u);
-  // What is left is whole lots at the last close.
+  // What is left is whole lots, sold at the last close.
   const int64_t worth = written.curve.cents.back() - 10'000'000 - profit + held_for;
-  EXPECT_EQ(worth % to_nearest_cent(market.days.back().close * kCentsOfContract), 0);
+  EXPECT_EQ(worth % (100 * static_cast<int64_t>(market.days.back().close * (1 - .0005) * 100)), 0);
   EXPECT_EQ(worth > 0, held_for > 0);
 }
 

@@ -2,8 +2,9 @@
 // it saw, decided or was worth up to that day may change.
 //
 // What is repeated is everything between data and decision: features, their scaler, folds, environment and policy. So a
-// feature that peeks, a scaler that was fitted on days of the test, or an order that is filled at a price of its own
-// day are found alike.
+// feature that peeks, a scaler that is fitted on days of the test, or an order whose day is worth what a later price
+// makes of it are found alike. Not repeated is the training: what the weights learned from is the folds' promise
+// (folds.h). And an order that is filled before it is decided changes with no future: that is options_timing_test.cc's.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,10 @@ constexpr int32_t kCoveredPercent = 2;  // above the close
 // Cents of one share at an open, the cost in.
 int64_t share_price(const MarketDay& day, double share_cost) { return up_to_cent(day.open * (1 + share_cost) * 100); }
 int64_t contract_value(const MarketDay& day) { return to_nearest_cent(day.close * kCentsOfContract); }
+// Cents of one share that a sale at the close brings.
+int64_t sale_price(const MarketDay& day, double share_cost) {
+  return static_cast<int64_t>(day.close * (1 - share_cost) * 100);
+}
 
 ShareResult begun(const MarketView& market, const MarketView::Range& range, const OptionsRules& rules,
                   const std::string& symbol) {
@@ -74,6 +78,16 @@ int64_t value_of(const CoveredLots& held, const MarketDay& today, int32_t row, c
          held.lots * mark_of(quote_of(held.legs[0], chain_of(today, rules), today.close, held.expiry - row, rules).mid);
 }
 
+// What the end brings: the call is bought back and the shares are sold at the close, costs in.
+int64_t liquidation_of(const CoveredLots& held, const MarketDay& last, int32_t row, const OptionsRules& rules,
+                       double share_cost) {
+  int64_t value = held.cash + held.lots * sale_price(last, share_cost) * kSharesOfContract;
+  if (held.expiry < 0) return value;
+  const OptionFill fill = fill_legs(held.legs, -1, chain_of(last, rules), last.close, held.expiry - row,
+                                    slippage_of(held.lots, rules), rules);
+  return value - (fill.paid + rules.commission_cents) * held.lots;
+}
+
 }  // namespace
 
 ShareResult hold_shares(const MarketView& market, const MarketView::Range& range, const OptionsRules& rules,
@@ -88,7 +102,9 @@ ShareResult hold_shares(const MarketView& market, const MarketView::Range& range
     out.trades.push_back({.symbol = symbol, .opened = first.date, .bought_cents = shares * price});
   for (int32_t row = range.first + 1; row <= range.last; ++row) {
     const MarketDay& day = market.days[row];
-    add_day(out.curve, day, cash + to_nearest_cent(static_cast<double>(shares) * day.close * 100), shares > 0);
+    const int64_t worth = row == range.last ? shares * sale_price(day, share_cost)
+                                            : to_nearest_cent(static_cast<double>(shares) * day.close * 100);
+    add_day(out.curve, day, cash + worth, shares > 0);
   }
   return out;
 }
@@ -104,7 +120,9 @@ ShareResult write_covered_calls(const MarketView& market, const MarketView::Rang
       out.note = fmt::format("{}: 100 shares cost more than its capital on {}, it stays in cash", symbol, today.date);
     if (held.lots > 0 && held.expiry < 0) sell_call(held, decided, today, row, rules, symbol);
     if (held.expiry == row) settle_call(held, today, out.trades);
-    add_day(out.curve, today, value_of(held, today, row, rules), held.lots > 0);
+    add_day(out.curve, today,
+            row == range.last ? liquidation_of(held, today, row, rules, share_cost) : value_of(held, today, row, rules),
+            held.lots > 0);
   }
   if (held.lots > 0) out.trades.push_back(held.shares);
   if (held.expiry >= 0) out.trades.push_back(held.call);

@@ -15,7 +15,8 @@ struct ShareResult {
   std::string note;  // empty: there is nothing to say
 };
 
-// Decides at the close of range.first and buys at the next open; `share_cost`: of a share's price.
+// Decides at the close of range.first and buys at the next open; `share_cost`: of a share's price. The last value of
+// either curve is what a sale of everything at that close would bring, costs in, as the agent's is.
 ShareResult hold_shares(const MarketView& market, const MarketView::Range& range, const OptionsRules& rules,
                         double share_cost, const std::string& symbol);
 
