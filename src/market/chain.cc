@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/printable.h"
 #include "market/dates.h"
@@ -13,11 +15,11 @@ namespace tandem {
 
 namespace {
 
-const MarketColumn kChainColumns[] = {{"date"}, {"expiry"}, {"strike"},        {"type"},
-                                      {"bid"},  {"ask"},    {"volume", false}, {"open_interest", false}};
+const MarketColumn kChainColumns[] = {{"date"}, {"expiry"}, {"strike"}, {"type"}, {"bid"}, {"ask"}};
 constexpr int64_t kNearestExpiry = 7, kWantedExpiry = 30, kFarthestExpiry = 90;  // calendar days
 constexpr double kFarthestStrike = 0.5;                                          // of ln(strike / spot) / sqrt(years)
 constexpr int kLeastQuotes = 4;
+constexpr double kFarFromClose = 0.02;  // a dividend of a month and the spread of a wide market are less
 
 std::string chain_field(std::string_view field) {
   return field.empty() ? "nothing" : fmt::format("'{}'", printable(field.substr(0, 40)));
@@ -79,6 +81,13 @@ int32_t month_expiry(std::span<const ChainQuote> quotes, int32_t date) {
   return best;
 }
 
+// Of one day, of quotes that are sorted by their dates.
+std::span<const ChainQuote> quotes_of(std::span<const ChainQuote> quotes, int32_t date) {
+  const auto [first, last] = std::equal_range(quotes.begin(), quotes.end(), ChainQuote{.date = date},
+                                              [](const ChainQuote& a, const ChainQuote& b) { return a.date < b.date; });
+  return {first, last};
+}
+
 }  // namespace
 
 std::span<const MarketColumn> chain_columns() { return kChainColumns; }
@@ -126,6 +135,73 @@ ImpliedDay implied_day(std::span<const ChainQuote> quotes, int32_t date, double 
   return out;
 }
 
+std::optional<SpotRange> spot_of_quotes(std::span<const ChainQuote> quotes, int32_t date, double rate) {
+  const int32_t expiry = month_expiry(quotes, date);
+  if (expiry == 0) return std::nullopt;
+  const double years = static_cast<double>(day_number(expiry) - day_number(date)) / 365.0;
+  std::map<double, std::pair<const ChainQuote*, const ChainQuote*>> strikes;  // its call and put
+  double highest_put = 0, lowest_call = 0;
+  for (const ChainQuote& quote : quotes) {
+    if (quote.expiry != expiry || quote.bid <= 0 || quote.ask <= 0) continue;
+    const bool call = quote.type == OptionType::kCall;
+    auto& pair = strikes[quote.strike];
+    (call ? pair.first : pair.second) = &quote;
+    if (call && (lowest_call == 0 || quote.strike < lowest_call)) lowest_call = quote.strike;
+    if (!call) highest_put = std::max(highest_put, quote.strike);
+  }
+  std::optional<SpotRange> found;
+  double least = 0;
+  for (const auto& [strike, pair] : strikes) {
+    const auto [call, put] = pair;
+    if (!call || !put) continue;
+    const double apart = std::fabs(call->bid + call->ask - put->bid - put->ask);
+    if (found && apart >= least) continue;
+    const double discounted = strike * exact_exp(-rate * years);
+    found = SpotRange{discounted + call->bid - put->ask, discounted + call->ask - put->bid};
+    least = apart;
+  }
+  if (!found && highest_put > 0 && highest_put <= lowest_call) found = SpotRange{highest_put, lowest_call};
+  return found;
+}
+
+namespace {
+
+// Strikes of other units than the closes are found by what the options say the price is.
+void compare_with_closes(std::span<const ChainQuote> quotes, const SymbolBars& bars, const std::string& file,
+                         double rate, DataFindings& findings) {
+  int64_t compared = 0, far = 0;
+  std::vector<double> shares;
+  std::string first;
+  for (const Bar& bar : bars.bars) {
+    if (!(bar.close > 0)) continue;
+    const auto found = spot_of_quotes(quotes_of(quotes, bar.date), bar.date, rate);
+    if (!found) continue;
+    ++compared;
+    const double away = found->away(bar.close);
+    if (std::fabs(away) <= kFarFromClose) continue;
+    ++far;
+    shares.push_back(away);
+    if (first.empty())
+      first = fmt::format("on {} {:.6g} to {:.6g}, and the close is {:.6g}", date_text(bar.date), found->low,
+                          found->high, bar.close);
+  }
+  if (far == 0) return;
+  const std::string what = fmt::format(
+      "by the options the price is not the close of {}: on {} of {} days more than {:g} % off, half of them by {:+.1f} "
+      "% "
+      "or more; {}",
+      bars.file, far, compared, 100 * kFarFromClose, 100 * median_of(shares), first);
+  if (2 * far > compared)
+    findings.error("strikes", file, 0,
+                   what +
+                       ". Closes that were adjusted for dividends, or for splits that strikes were not, give a wrong "
+                       "volatility: give closes and strikes after the same splits, and neither after dividends");
+  else
+    findings.warning("strikes", file, 0, what);
+}
+
+}  // namespace
+
 std::vector<ImpliedDay> implied_days(std::vector<ChainQuote>& quotes, const SymbolBars& bars, const std::string& file,
                                      double rate, DataFindings& findings) {
   std::stable_sort(quotes.begin(), quotes.end(),
@@ -134,9 +210,7 @@ std::vector<ImpliedDay> implied_days(std::vector<ChainQuote>& quotes, const Symb
   int64_t without = 0;
   size_t used = 0;
   for (const Bar& bar : bars.bars) {
-    const auto range = std::equal_range(quotes.begin(), quotes.end(), ChainQuote{.date = bar.date},
-                                        [](const ChainQuote& a, const ChainQuote& b) { return a.date < b.date; });
-    const std::span<const ChainQuote> today(range.first, range.second);
+    const std::span<const ChainQuote> today = quotes_of(quotes, bar.date);
     used += today.size();
     out.push_back(bar.close > 0 ? implied_day(today, bar.date, bar.close, rate) : ImpliedDay{bar.date});
     if (out.back().volatility == 0) ++without;
@@ -144,12 +218,21 @@ std::vector<ImpliedDay> implied_days(std::vector<ChainQuote>& quotes, const Symb
   if (used < quotes.size())
     findings.warning("date", file, 0,
                      fmt::format("{} of {} quotes are of days without a bar", quotes.size() - used, quotes.size()));
-  if (without > 0)
+  const int64_t errors = findings.errors();
+  compare_with_closes(quotes, bars, file, rate, findings);
+  const std::string takes =
+      fmt::format("(it takes {} quotes out of the money, on both sides, 7 to 90 days to expiry)", kLeastQuotes);
+  const auto all = static_cast<int64_t>(out.size());
+  if (without == all && all > 0 && findings.errors() == errors)
+    findings.error("chain", file, 0,
+                   fmt::format("none of its {} quotes gives a volatility on any of the {} days of {} {}: correct the "
+                               "file, or take it away so that volatility is estimated from returns",
+                               quotes.size(), all, bars.file, takes));
+  else if (without > 0 && without < all)
     findings.warning(
         "chain", file, 0,
-        fmt::format("the quotes of {} of {} days give no volatility (it takes {} quotes out of the money, on "
-                    "both sides, 7 to 90 days to expiry): it is estimated from returns there",
-                    without, out.size(), kLeastQuotes));
+        fmt::format("the quotes of {} of {} days give no volatility {}: it is estimated from returns there", without,
+                    all, takes));
   return out;
 }
 

@@ -19,7 +19,8 @@ struct MarketSymbol {
 struct MarketData {
   std::vector<MarketSymbol> symbols;  // by name
   bool generated = false;
-  std::string description;  // a few lines for people: where it comes from, days, what is estimated
+  std::string description;            // a few lines for people: where it comes from, days, what is estimated
+  std::vector<std::string> warnings;  // what the user should hear when a run begins, a sentence each
 
   // SHA-256 of everything that features and fills are made of: equal digests give equal training.
   std::string digest() const;

@@ -118,7 +118,7 @@ TEST(MarketFolder, ASymbolWithTwoFilesAndOptionsWithoutPricesAreErrors) {
 TEST(MarketFolder, TheCheckNamesSymbolsDaysAndFindings) {
   const TempDir folder;
   put_file(folder / "AAA.csv", good_bars(110) + "2099-01-02,1,1,1,1,1\n");
-  const MarketCheck check = check_market_folder(folder.path(), test_rules());
+  const MarketCheck check = check_market_folder({.folder = folder.path(), .folder_options = test_rules()});
   EXPECT_NE(check.summary.find("AAA         111 days  2015-01-05 to 2099-01-02"), std::string::npos) << check.summary;
   EXPECT_NE(check.findings.render().find("AAA.csv:112: future:"), std::string::npos);
   EXPECT_NE(check.findings.render().find("AAA.csv:112: gap:"), std::string::npos);
@@ -224,12 +224,59 @@ TEST(Chain, OfAFolderBecomesTheDaysVolatility) {
   EXPECT_EQ(read.findings.errors(), 0) << read.findings.render();
   EXPECT_NE(read.findings.render().find("78 of 156 quotes are of days without a bar"), std::string::npos);
   EXPECT_NE(read.findings.render().find("the quotes of 109 of 110 days give no volatility"), std::string::npos);
+  EXPECT_EQ(ages_of_quotes({.bars = read.files[0].bars.bars, .implied = read.files[0].implied})[93], 3);
   const MarketData data = load_market({.folder = folder.path(), .folder_options = test_rules()});
   const MarketTable table(data);
   EXPECT_NEAR(table.days()[90].volatility, 0.25, 1e-6);
   EXPECT_NEAR(table.days()[90].spread, 0.04, 1e-9);
   EXPECT_NE(data.description.find("quotes of options on 1 days. On other days implied"), std::string::npos)
       << data.description;
+  ASSERT_EQ(data.warnings.size(), 1u) << "the user gave a chain to be used";
+  EXPECT_EQ(data.warnings[0].find("AAA_options.csv gives the volatility of 1 of 110 days of AAA: "), 0u)
+      << data.warnings[0];
+}
+
+// Bars of `days` days at this close, with quotes of each day of a spot of `spot`.
+std::string findings_of_chain(double close, double spot, int days, const std::string& only_type = "") {
+  SymbolBars bars{.symbol = "AAA", .file = "AAA.csv"};
+  std::string text = kChainHeader;
+  for (int i = 0; i < days; ++i) {
+    bars.bars.push_back({close, close, close, close, 1, date_of_day(19800 + i), i + 2});
+    text += known_quotes(bars.bars.back().date, spot);
+  }
+  DataFindings findings;
+  std::vector<ChainQuote> quotes = read_chain(text, "AAA_options.csv", findings);
+  if (!only_type.empty())  // options out of the money, or of one kind
+    std::erase_if(quotes, [&](const ChainQuote& q) {
+      const bool call = q.type == OptionType::kCall;
+      return only_type == "outside" ? (call ? q.strike <= spot : q.strike >= spot) : only_type == "call" ? !call : call;
+    });
+  implied_days(quotes, bars, "AAA_options.csv", 0.03, findings);
+  return findings.render();
+}
+
+TEST(Chain, ThePriceByTheOptionsIsTheCloseOrTheirStrikesAreOfOtherUnits) {
+  EXPECT_EQ(findings_of_chain(80, 80, 3), "");
+  EXPECT_EQ(findings_of_chain(81, 80, 3), "") << "a dividend of a month";
+  for (const double close : {76.0, 84.0, 40.0}) {  // by put-call parity
+    const std::string found = findings_of_chain(close, 80, 3);
+    EXPECT_EQ(
+        found.find("error    AAA_options.csv: strikes: by the options the price is not the close of AAA.csv: on 3 of "
+                   "3 days"),
+        0u)
+        << found;
+  }
+  EXPECT_EQ(findings_of_chain(80.5, 80, 3, "outside"), "") << "no strike has a call and a put";
+  EXPECT_NE(findings_of_chain(72, 80, 3, "outside").find("error    AAA_options.csv: strikes: "), std::string::npos);
+}
+
+TEST(Chain, ThatGivesNoVolatilityOnAnyDayIsAnErrorThatNamesIt) {
+  const std::string found = findings_of_chain(80, 80, 3, "call");
+  EXPECT_EQ(
+      found.find("error    AAA_options.csv: chain: none of its 117 quotes gives a volatility on any of the 3 days of "
+                 "AAA.csv"),
+      0u)
+      << found;
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ MarketFile read_symbol(const std::filesystem::path& folder, const std::string& s
   if (findings.errors() == before || !out.bars.bars.empty()) check_bars(out.bars, options.rules, findings);
   if (files.chains.empty()) return out;
   refuse_twice(files.chains, symbol, findings);
-  const std::string& name = files.chains[0];
+  const std::string& name = out.chain = files.chains[0];
   const int64_t errors = findings.errors();
   const std::string chain = csv_text(folder / name, chain_columns(), options.python, findings);
   if (findings.errors() != errors) return out;

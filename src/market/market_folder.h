@@ -24,6 +24,7 @@ struct MarketFolderOptions {
 struct MarketFile {
   SymbolBars bars;
   std::vector<ImpliedDay> implied;  // empty: there is no chain
+  std::string chain;                // its file; empty: the same
 };
 
 struct MarketFolder {

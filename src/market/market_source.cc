@@ -46,21 +46,41 @@ std::string describe(const MarketFolder& folder, const MarketSource& source) {
   return out;
 }
 
+// A chain that says little: the user gave it to be used.
+std::vector<std::string> chain_warnings(const MarketFolder& folder) {
+  std::vector<std::string> warnings;
+  for (const MarketFile& file : folder.files) {
+    const auto days = static_cast<int64_t>(file.bars.bars.size());
+    const int64_t quoted = days_with_quotes(file);
+    if (file.chain.empty() || 2 * quoted >= days) continue;
+    warnings.push_back(fmt::format(
+        "{} gives the volatility of {} of {} days of {}: on the others it is ESTIMATED from returns, but for "
+        "{} days after each",
+        printable(file.chain), quoted, days, printable(file.bars.symbol), kStaleDays));
+  }
+  return warnings;
+}
+
+MarketData data_of(MarketFolder& folder, const MarketSource& source) {
+  MarketData data;
+  data.description = describe(folder, source);
+  data.warnings = chain_warnings(folder);
+  for (MarketFile& file : folder.files)
+    data.symbols.push_back({file.bars.symbol, std::move(file.bars.bars), std::move(file.implied)});
+  return data;
+}
+
 }  // namespace
 
 MarketData load_market(const MarketSource& source) {
   if (source.folder.empty()) return generate_market(source.generated).data;
   MarketFolder folder = read_market_folder(source.folder, training_rules(source.folder_options));
   folder.findings.refuse_errors(source.folder.string());
-  MarketData data;
-  data.description = describe(folder, source);
-  for (MarketFile& file : folder.files)
-    data.symbols.push_back({file.bars.symbol, std::move(file.bars.bars), std::move(file.implied)});
-  return data;
+  return data_of(folder, source);
 }
 
-MarketCheck check_market_folder(const std::filesystem::path& folder, MarketFolderOptions options) {
-  MarketFolder read = read_market_folder(folder, training_rules(std::move(options)));
+MarketCheck check_market_folder(const MarketSource& source) {
+  MarketFolder read = read_market_folder(source.folder, training_rules(source.folder_options));
   MarketCheck out;
   for (const MarketFile& file : read.files) {
     const std::string name = fmt::format("{:<8}", printable(file.bars.symbol));
@@ -74,6 +94,7 @@ MarketCheck check_market_folder(const std::filesystem::path& folder, MarketFolde
                                quoted > 0 ? fmt::format("quotes of options on {} days", quoted)
                                           : "no quotes of options: volatility is estimated from returns");
   }
+  if (read.findings.errors() == 0) out.data = data_of(read, source);
   out.findings = std::move(read.findings);
   return out;
 }

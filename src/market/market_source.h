@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "market/features.h"
@@ -27,8 +28,9 @@ MarketData load_market(const MarketSource& source);
 // What `tandem data check options DIR` shows: all findings under the rules of training, and a line per symbol.
 struct MarketCheck {
   DataFindings findings;
-  std::string summary;  // "AAPL     502 days  2023-11-28 to 2025-11-26  volatility estimated"
+  std::string summary;             // "AAPL     502 days  2023-11-28 to 2025-11-26  volatility estimated"
+  std::optional<MarketData> data;  // what training would read, where no finding is an error
 };
-MarketCheck check_market_folder(const std::filesystem::path& folder, MarketFolderOptions options = {});
+MarketCheck check_market_folder(const MarketSource& source);
 
 }  // namespace tandem

@@ -16,15 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 void check_folds(const Command& command, const MarketData& data, const OptionsSettings& settings) {
-  const MarketTable table(data, features_of(settings));
-  const auto ranges = table.tradable_ranges();
-  FoldPlan plan = settings.fold_plan();
-  if (settings.walk_forward > 0)
-    plan.folds = static_cast<int32_t>(settings.walk_forward);
-  else
-    plan.only = static_cast<int32_t>(settings.fold);
-  int64_t number = plan.only > 0 ? plan.only : 1;
-  for (const MarketFold& fold : walk_forward_folds(table.view(ranges), table.names(), plan)) {
+  int64_t number = settings.walk_forward > 0 ? 1 : settings.fold;
+  for (const MarketFold& fold : folds_of(data, settings)) {
     for (const std::string& left_out : fold.left_out)
       command.output.warn(fmt::format("fold {} leaves out {}", number, left_out));
     ++number;
@@ -32,6 +25,17 @@ void check_folds(const Command& command, const MarketData& data, const OptionsSe
 }
 
 }  // namespace
+
+std::vector<MarketFold> folds_of(const MarketData& data, const OptionsSettings& settings) {
+  const MarketTable table(data, features_of(settings));
+  const auto ranges = table.tradable_ranges();
+  FoldPlan plan = settings.fold_plan();
+  if (settings.walk_forward > 0)
+    plan.folds = static_cast<int32_t>(settings.walk_forward);
+  else
+    plan.only = static_cast<int32_t>(settings.fold);
+  return walk_forward_folds(table.view(ranges), table.names(), plan);
+}
 
 void take_market(const Command& command, ResolvedRecipe& recipe) {
   auto& settings = dynamic_cast<OptionsSettings&>(*recipe.settings);
@@ -43,6 +47,7 @@ void take_market(const Command& command, ResolvedRecipe& recipe) {
     command.output.warn(data.description);
   else
     command.output.say("data    " + data.description);
+  for (const std::string& warning : data.warnings) command.output.warn(warning);
   settings.data_digest = data.digest();
   recipe.resolver->note_source("data_digest", "the data at the start");
 }
