@@ -33,6 +33,7 @@ void check_line(std::string_view line, std::vector<EngineOption>& options) {
     size_t said = 0;
     for (const std::string& move : info->line) said += move.size();
     expect(said <= line.size() && info->line.size() <= 256);
+    if (info->score) expect(std::abs(info->score->mate_in.value_or(info->score->centipawns)) <= 1'000'000);
   }
   if (const auto* const best = std::get_if<EngineBestMove>(&read)) expect(best->move.size() <= line.size());
   if (const auto* const id = std::get_if<EngineId>(&read)) expect(id->text.size() <= line.size());
