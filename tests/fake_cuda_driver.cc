@@ -2,13 +2,11 @@
 // visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does. Memory that
 // processes share is the host's, and strict: it can't be touched before cuMemSetAccess, and every call of it may be
 // refused by the script.
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -120,9 +118,6 @@ std::optional<int> refused(const char* function) { return fake::machine()->refus
 
 struct AllocationAsked {  // as in cuda.h
   int type, handle_types, location_type, device;
-};
-struct IpcHandle {
-  char path[64];
 };
 
 int device_of(void* context) { return static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1; }
@@ -248,28 +243,6 @@ int cuMemUnmap(unsigned long long address, size_t bytes) {
 int cuMemAddressFree(unsigned long long address, size_t bytes) {
   return !addresses().contains(address) && munmap(at(address), bytes) == 0 ? kSuccess : kInvalidValue;
 }
-int cuIpcGetMemHandle(IpcHandle* handle, unsigned long long address) {
-  if (const auto code = refused("cuIpcGetMemHandle")) return *code;
-  const auto found = addresses().find(address);
-  if (found == addresses().end() || found->second.fd < 0) return kInvalidValue;
-  std::snprintf(handle->path, sizeof handle->path, "/proc/%d/fd/%d %zu", getpid(), found->second.fd,
-                found->second.bytes);
-  return kSuccess;
-}
-int cuIpcOpenMemHandle_v2(unsigned long long* address, IpcHandle handle, unsigned) {
-  if (const auto code = refused("cuIpcOpenMemHandle_v2")) return *code;
-  char path[64];
-  size_t bytes = 0;
-  if (std::sscanf(handle.path, "%63s %zu", path, &bytes) != 2) return kInvalidValue;
-  const int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return kInvalidValue;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return kInvalidValue;
-  *address = reinterpret_cast<unsigned long long>(memory);
-  addresses()[*address] = {fd, bytes};
-  return kSuccess;
-}
-int cuIpcCloseMemHandle(unsigned long long address) { return cuMemFree_v2(address); }
 // For tests: what is still allocated or mapped.
 int fake_cuda_left() { return g_allocations + static_cast<int>(addresses().size()); }
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {

@@ -2,12 +2,14 @@
 // GPU's, the kernel's CPU twin.
 #include "reduce/peer_link.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <random>
 
 #include "crew.h"
 #include "reduce/gpu_combine.h"
+#include "reduce/link_chain.h"
 
 namespace tandem {
 namespace {
@@ -21,6 +23,9 @@ struct PeerWay {
   int makes_none = -1;                         // the rank whose GPU makes no memory that others can map
   int without_host = -1;                       // the rank that can't map host memory either
   bool required = true, waits = true;
+  bool begins_late = false;  // much time passes before the first combine
+  bool takes_turns = false;  // all are on one GPU
+  bool chained = false;      // another link follows where this one is refused
   double form_seconds = 600;
   // Rank `victim` kills or stops itself in the kernel of its sum number `at_sum`, from 0, or in the first one after it
   // that has so many blocks, at `point` of `block`.
@@ -38,7 +43,7 @@ class PlantedMemory : public PeerMemory {
     if (way_.makes_none == rank_) throw std::runtime_error("cuMemCreate: CUDA_ERROR_NOT_SUPPORTED");
     return host_->make(bytes);
   }
-  std::unique_ptr<PeerArea> map(int fd, const std::string& handle, size_t bytes) override {
+  std::unique_ptr<PeerArea> map(int fd, size_t bytes) override {
     const auto planted = [&](const std::vector<std::pair<int, int>>& pairs) {
       return std::ranges::find(pairs, std::pair(rank_, owner_)) != pairs.end();
     };
@@ -46,7 +51,7 @@ class PlantedMemory : public PeerMemory {
       close(fd);
       throw std::runtime_error("cuMemSetAccess: CUDA_ERROR_INVALID_DEVICE");
     }
-    if (!planted(way_.wrong)) return host_->map(fd, handle, bytes);
+    if (!planted(way_.wrong)) return host_->map(fd, bytes);
     close(fd);
     return host_->make(bytes);  // other memory
   }
@@ -60,7 +65,7 @@ class PlantedMemory : public PeerMemory {
 class RefusedMemory : public PeerMemory {
  public:
   std::unique_ptr<PeerArea> make(size_t) override { throw std::runtime_error("no memory is pinned here"); }
-  std::unique_ptr<PeerArea> map(int fd, const std::string&, size_t) override {
+  std::unique_ptr<PeerArea> map(int fd, size_t) override {
     close(fd);
     throw std::runtime_error("no memory is pinned here");
   }
@@ -83,6 +88,8 @@ class WatchedMail : public PeerMail {
   std::vector<int> ranks_;
 };
 
+double late_by = 0;  // seconds by which the link's clock is ahead
+
 using Sockets = std::vector<std::vector<int>>;  // [member][other member]
 
 // One socket for each pair of members, as the launcher makes them.
@@ -97,6 +104,28 @@ Sockets sockets_for(int members) {
     }
   return all;
 }
+
+// Carries nothing; its members agree on who they are, and say so once.
+class CountingLink : public DirectGpuLink {
+ public:
+  CountingLink(std::string log, int rank, int members) : log_(std::move(log)), rank_(rank), members_(members) {}
+  bool carries() const override { return false; }
+  void sum(float*, std::span<const float* const>, int64_t, int64_t, LinkIntegers) override {
+    throw std::logic_error("nothing is carried here");
+  }
+  int words() const override { return said_ ? 0 : members_; }
+  void give(std::span<int64_t> words, int64_t) override { words[static_cast<size_t>(rank_)] = 1; }
+  void take(std::span<const int64_t> largest) override {
+    said_ = true;
+    const auto members = std::ranges::count(largest, 1);
+    std::ofstream(log_, std::ios::app) << fmt::format("then {} members rank={}\n", members, rank_);
+  }
+
+ private:
+  std::string log_;
+  int rank_, members_;
+  bool said_ = false;
+};
 
 class PeerSide : public Side {
  public:
@@ -127,8 +156,16 @@ class PeerSide : public Side {
     std::vector<int> mail = sockets_.at(members.generation - 1)[static_cast<size_t>(members.me)];
     for (int& fd : mail)
       if (fd >= 0) fd = dup(fd);
-    PeerSumLink::Options options{.required = way_.required, .waits = way_.waits, .form_seconds = way_.form_seconds};
+    PeerSumLink::Options options{
+        .asked_for = way_.required ? "TANDEM_PLANE=peer" : "", .waits = way_.waits, .form_seconds = way_.form_seconds};
     options.wait_ns = 1'000'000;
+    late_by = 0;
+    options.now = [] { return monotonic_seconds() + late_by; };
+    options.tell = [this](const std::vector<PeerSumLink::Way>& ways) {
+      for (const auto& [rank, gpu, why] : ways)
+        std::ofstream(log_, std::ios::app)
+            << fmt::format("reads {} {} {} rank={}\n", rank, gpu ? "gpu" : "host", why, rank_);
+    };
     options.note = [this](const std::string& words) {
       records_.notes.fetch_add(1);
       keep_words(records_.note, words);
@@ -140,6 +177,7 @@ class PeerSide : public Side {
                          .kernels = &PeerKernels::cpu(),
                          .idle = [] { return true; },
                          .blocks = 2 + rank_,
+                         .takes_turns = way_.takes_turns ? 7u : 0u,
                          .device_memory = way_.on_gpu ? &planted_ : nullptr,
                          .host_memory = host_.get()};
     auto link = std::make_unique<PeerSumLink>(
@@ -147,8 +185,14 @@ class PeerSide : public Side {
         std::make_unique<WatchedMail>(socket_peer_mail(std::move(mail)), planted_, members.ranks), std::move(gpu),
         std::move(options), generation.shape.max_floats, watch);
     link_ = link.get();
-    auto talk = std::make_unique<LinkTalk>(std::move(inner), *link, mine.size());
-    return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), cpu_device(), std::move(link));
+    if (way_.begins_late) late_by = 1e6;
+    auto chain = std::make_unique<LinkChain>(
+        std::move(link), [this, count = static_cast<int>(members.ranks.size())]() -> std::unique_ptr<DirectGpuLink> {
+          if (!way_.chained) return nullptr;
+          return std::make_unique<CountingLink>(log_, rank_, count);
+        });
+    auto talk = std::make_unique<LinkTalk>(std::move(inner), *chain, mine.size());
+    return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), cpu_device(), std::move(chain));
   }
 
  private:
@@ -227,6 +271,9 @@ TEST(PeerLink, APairWithoutPeerAccessGoesThroughPinnedHostMemory) {
   EXPECT_EQ(crew.logged("sums by kernels over 3 members, 2 blocks: reads [1] on their GPUs, [2] in pinned", 0), 1);
   EXPECT_EQ(crew.logged("sums by kernels over 3 members, 2 blocks: reads [0] on their GPUs, [2] in pinned", 1), 1);
   EXPECT_EQ(crew.logged("sums by kernels over 3 members, 2 blocks: reads [1] on their GPUs, [0] in pinned", 2), 1);
+  EXPECT_EQ(crew.logged("reads 1 gpu  rank=0"), 1);
+  EXPECT_EQ(crew.logged("reads 2 host cuMemSetAccess: CUDA_ERROR_INVALID_DEVICE rank=0"), 1);
+  EXPECT_EQ(crew.logged("reads 2 host what is read there is not what its owner wrote rank=1"), 1);
 }
 
 TEST(PeerLink, AGpuThatLendsNoMemoryIsReadInPinnedHostMemory) {
@@ -249,12 +296,47 @@ TEST(PeerLink, EverybodyUsesHostMemoryIfOneRankCanMapNothingAndItTellsWhy) {
   EXPECT_EQ(crew.logged("sums by kernels"), 0);
 }
 
+TEST(PeerLink, WhereOneRankIsRefusedAllGoOnWithTheNextLinkTogether) {
+  PeerCrew crew(some_phases(20), generations(generation({0, 1, 2}, kThree)));
+  crew.begin_all({.on_gpu = false, .without_host = 1, .required = false, .chained = true});
+  for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
+  crew.expect_all_bits({0, 1, 2});
+  EXPECT_EQ(crew.logged("then 3 members"), 3);
+}
+
 TEST(PeerLink, ARefusalEndsARunThatAllowsNothingElse) {
   PeerCrew crew(some_phases(12), generations(generation({0, 1}, kTwo)));
   crew.begin_all({.on_gpu = false, .without_host = 0});
   EXPECT_EQ(crew.end(0), kRefused);
-  EXPECT_NE(std::string(crew.records().words).find("no memory is pinned"), std::string::npos) << crew.records().words;
+  EXPECT_NE(
+      std::string(crew.records().words).find("the GPUs can't sum by kernels: memory shared with rank 1: no memory"),
+      std::string::npos)
+      << crew.records().words;
   crew.kill_and_reap(1, 0);  // as the launcher does when it learns that the run can't go on
+}
+
+// A first phase may take minutes: only the time that somebody waited counts.
+TEST(PeerLink, WhatPassesBeforeTheFirstCombineIsNoReasonToGiveUp) {
+  PeerCrew crew(some_phases(12), generations(generation({0, 1, 2}, kThree)));
+  crew.begin_all({.begins_late = true});
+  for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0) << crew.records().words;
+  crew.expect_all_bits({0, 1, 2});
+  EXPECT_EQ(crew.logged("sums by kernels"), 3);
+}
+
+TEST(PeerLink, WorkersThatTakeTurnsOnOneGpuUseHostMemoryUnlessAskedOtherwise) {
+  for (const bool required : {false, true}) {
+    PeerCrew crew(some_phases(12), generations(generation({0, 1, 2}, kThree)));
+    crew.begin_all({.required = required, .takes_turns = true});
+    for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
+    crew.expect_all_bits({0, 1, 2});
+    EXPECT_EQ(crew.logged("sums by kernels"), required ? 3 : 0);
+    if (!required) {
+      EXPECT_NE(std::string(crew.records().note).find("on the same GPU, and without MPS they take turns"),
+                std::string::npos)
+          << crew.records().note;
+    }
+  }
 }
 
 TEST(PeerLink, ALinkThatIsNeverReadyIsGivenUp) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -16,7 +17,9 @@
 #include "base/fault_points.h"
 #include "engine/gpu_device.h"
 #include "engine/train_loop.h"
+#include "hardware/cuda_shared_memory.h"
 #include "reduce/gpu_combine.h"
+#include "reduce/link_chain.h"
 
 namespace tandem {
 
@@ -42,18 +45,17 @@ PeerMeans peer_means(std::span<const Channel> links, int me, const ShmShape& sha
 }
 
 WorkerTransport::WorkerTransport(Channel& channel, std::function<int64_t()> step)
-    : plane_(plane_asked_for()), step_(std::move(step)) {
+    : plane_(plane_asked_for()), step_(std::move(step)), channel_(channel) {
   const char* library = std::getenv("TANDEM_NCCL");
   if (plane_ == Plane::kNccl && !gpu() && !library)
     throw ConfigError("TANDEM_PLANE=nccl on a CPU worker", "NCCL carries data between GPUs",
                       "leave TANDEM_PLANE out, or use `--devices cuda`");
-  note_ = [this, &channel](const std::string& words) { channel.send({{"note", words}, {"step", step_()}}); };
-  tell_ = [this, &channel](const std::string& words) { channel.send({{"said", words}, {"step", step_()}}); };
+  note_ = [this](const std::string& words) { channel_.send({{"note", words}, {"step", step_()}}); };
   log_ = [](const std::string& words) { fmt::print(stderr, "{} info  {}\n", utc_stamp(), words); };
   if (plane_uses_peers()) {
     host_memory_ = host_peer_memory(device());
-    if (plane_ == Plane::kPeer) device_memory_ = gpu() ? gpu_peer_memory() : host_peer_memory(device());
-    return;
+    if (plane_ != Plane::kPinned) device_memory_ = gpu() ? gpu_peer_memory() : host_peer_memory(device());
+    if (plane_ != Plane::kAutoWithPeers) return;
   }
   if (plane_ == Plane::kHost || (!gpu() && !library)) return;
   // Members of one machine: nothing need listen on any other interface. What the user has set stays.
@@ -99,14 +101,27 @@ std::unique_ptr<Combine> WorkerTransport::around(std::unique_ptr<Combine> combin
                                                  const GenerationStart& current, int me, bool one_machine,
                                                  const Watch& watch) {
   const ShardRange mine = current.members.at(static_cast<size_t>(me)).range;
-  if (plane_ != Plane::kAuto && plane_ != Plane::kHost && !one_machine)
+  const bool by_peers = plane_ == Plane::kPeer || plane_ == Plane::kPinned;
+  if ((by_peers || plane_ == Plane::kNccl) && !one_machine)
     throw ConfigError(fmt::format("TANDEM_PLANE={} with ranks of another launcher", name_of(plane_)),
                       "such ranks combine over Gloo, GPUs too",
                       "leave TANDEM_PLANE out, or start `tandem train` by itself");
+  if (means.sockets.empty() && current.members.size() > 1 && (by_peers || plane_ == Plane::kAutoWithPeers))
+    refuse_peers(
+        fmt::format("a kernel sums over {} GPUs at most, and here are {}", kMostPeers, current.members.size()));
   if (!means.sockets.empty())
     return over_peers(std::move(combine), std::move(means), members_of(shards, current, me), watch);
   if (!nccl_ || !one_machine) return for_this_device(shards, mine, std::move(combine));
   return nccl_->combine(members_of(shards, current, me), std::move(combine), watch);
+}
+
+void WorkerTransport::refuse_peers(const std::string& why) {
+  if (plane_ != Plane::kAutoWithPeers)
+    throw ConfigError(fmt::format("the GPUs can't sum by kernels: {}", why),
+                      fmt::format("TANDEM_PLANE={} allows nothing else", name_of(plane_)),
+                      "leave TANDEM_PLANE out: other ways give the same bits, more slowly");
+  const std::string words = fmt::format("the GPUs don't sum by kernels: {}", why);
+  if (std::exchange(no_peers_, words) != words) note_(words);
 }
 
 std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> combine, PeerMeans means,
@@ -127,18 +142,31 @@ std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> co
                         .steps = ours != nullptr,
                         .device_memory = device_memory_.get(),
                         .host_memory = host_memory_.get()};
-  PeerSumLink::Options options{.required = true, .waits = true, .note = note_, .log = log_};
-  if (ours)
-    options.tell = [this](const std::string& words) {
-      if (std::exchange(said_plane_, words) != words) tell_(words);
-    };
+  if (ours && !gpu_runs_processes_at_once()) {
+    const char* const name = std::getenv("CUDA_VISIBLE_DEVICES");  // one GPU's own, in a worker
+    with.takes_turns = std::hash<std::string_view>()(name ? name : "") | 1;
+  }
+  PeerSumLink::Options options{.waits = true, .log = log_};
+  if (plane_ != Plane::kAutoWithPeers) options.asked_for = fmt::format("TANDEM_PLANE={}", name_of(plane_));
+  options.note = [this](const std::string& words) {
+    if (std::exchange(no_peers_, words) != words) note_(words);
+  };
+  options.tell = [this, generation = members.generation](const std::vector<PeerSumLink::Way>& ways) {
+    nlohmann::json pairs = nlohmann::json::array();
+    for (const auto& [rank, in_gpu, why] : ways) pairs.push_back({{"of", rank}, {"gpu", in_gpu}, {"why", why}});
+    channel_.send({{"pairs", std::move(pairs)}, {"generation", generation}});
+  };
   if (!ours) options.wait_ns = 1'000'000;  // the kernel's wait is this thread's own
   auto link = std::make_unique<PeerSumLink>(members, *means.words, socket_peer_mail(std::move(means.sockets)),
                                             std::move(with), std::move(options), means.most_floats, watch);
   peers_ = link.get();
+  auto chain =
+      std::make_unique<LinkChain>(std::move(link), [this, members, &watch]() -> std::unique_ptr<DirectGpuLink> {
+        return nccl_ ? nccl_->link(members, watch) : nullptr;
+      });
   const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));
-  auto talk = std::make_unique<LinkTalk>(std::move(combine), *link, mine.size());
-  return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), device(), std::move(link));
+  auto talk = std::make_unique<LinkTalk>(std::move(combine), *chain, mine.size());
+  return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), device(), std::move(chain));
 }
 
 }  // namespace tandem

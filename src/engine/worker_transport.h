@@ -2,8 +2,8 @@
 //
 // CPU workers use the combine itself. A GPU's sums go over NCCL between the GPUs of one machine, or as partials through
 // host memory where NCCL refuses (reduce/nccl_transport.h), or by kernels that read the other GPUs' memory
-// (reduce/peer_link.h); the bits are the same. TANDEM_PLANE chooses (reduce/plane.h); what it names besides `auto` and
-// `host` must work, or the run ends. TANDEM_NCCL names another library than the one that libtorch brings; then CPU
+// (reduce/peer_link.h); the bits are the same. TANDEM_PLANE chooses (reduce/plane.h); `nccl`, `peer` and `pinned` must
+// work, or the run ends. TANDEM_NCCL names another library than the one that libtorch brings; then CPU
 // workers use it too, as they use kernels where TANDEM_PLANE asks for them: that is for tests.
 #pragma once
 
@@ -66,12 +66,15 @@ class WorkerTransport {
   std::unique_ptr<Combine> over_peers(std::unique_ptr<Combine> combine, PeerMeans means, const LinkMembers& members,
                                       const Watch& watch);
 
+  void refuse_peers(const std::string& why);  // throws, or tells it
+
   Plane plane_;
-  std::function<void(const std::string&)> note_, tell_, log_;
+  std::function<void(const std::string&)> note_, log_;
   std::function<int64_t()> step_;
   std::unique_ptr<PeerMemory> device_memory_, host_memory_;
   PeerSumLink* peers_ = nullptr;  // of the combine that is in use
-  std::string said_plane_;        // of the way that it uses
+  std::string no_peers_;          // why they were not used, as it was told
+  Channel& channel_;
   std::unique_ptr<NcclTransport> nccl_;
 };
 

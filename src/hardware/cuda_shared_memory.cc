@@ -30,10 +30,7 @@ struct AccessOf {
   Location location;
   int flags = kReadWrite;
 };
-struct IpcHandle {
-  char bytes[64] = {};
-};
-static_assert(sizeof(AllocationProperties) == 32 && sizeof(AccessOf) == 12 && sizeof(IpcHandle) == 64);
+static_assert(sizeof(AllocationProperties) == 32 && sizeof(AccessOf) == 12);
 
 size_t whole_pages(const Cuda& cuda, size_t bytes) {
   const AllocationProperties properties;
@@ -77,55 +74,9 @@ class Mapped : public CudaSharedMemory {
   bool mapped_ = false;
 };
 
-class LentByHandle : public CudaSharedMemory {
- public:
-  explicit LentByHandle(size_t bytes) {
-    cuda_.call("cuMemAlloc_v2", &address_, bytes);
-    IpcHandle handle;
-    if (const int code = cuda_.try_call("cuIpcGetMemHandle", &handle, address_); code != 0) {
-      cuda_.try_call("cuMemFree_v2", address_);
-      throw CudaTrouble("cuIpcGetMemHandle: CUDA error " + std::to_string(code));
-    }
-    constexpr char kDigits[] = "0123456789abcdef";
-    for (const char byte : handle.bytes) {
-      text_ += kDigits[static_cast<unsigned char>(byte) >> 4];
-      text_ += kDigits[static_cast<unsigned char>(byte) & 15];
-    }
-  }
-  ~LentByHandle() override { cuda_.try_call("cuMemFree_v2", address_); }
-  void* data() const override { return reinterpret_cast<void*>(address_); }
-  std::string handle() const override { return text_; }
+}  // namespace
 
- private:
-  Cuda cuda_;
-  Address address_ = 0;
-  std::string text_;
-};
-
-class OpenedByHandle : public CudaSharedMemory {
- public:
-  explicit OpenedByHandle(const std::string& text) {
-    IpcHandle handle;
-    if (text.size() != 2 * sizeof handle.bytes) throw CudaTrouble("a CUDA IPC handle of another length");
-    const auto digit = [](char c) -> int {
-      if (c >= '0' && c <= '9') return c - '0';
-      if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-      throw CudaTrouble("a CUDA IPC handle that is none");
-    };
-    for (size_t i = 0; i < sizeof handle.bytes; ++i)
-      handle.bytes[i] = static_cast<char>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
-    constexpr unsigned kEnablePeerAccess = 1;
-    cuda_.call("cuIpcOpenMemHandle_v2", &address_, handle, kEnablePeerAccess);
-  }
-  ~OpenedByHandle() override { cuda_.try_call("cuIpcCloseMemHandle", address_); }
-  void* data() const override { return reinterpret_cast<void*>(address_); }
-
- private:
-  Cuda cuda_;
-  Address address_ = 0;
-};
-
-std::unique_ptr<CudaSharedMemory> by_descriptor(size_t bytes) {
+std::unique_ptr<CudaSharedMemory> CudaSharedMemory::create(size_t bytes) {
   const Cuda cuda;
   const size_t whole = whole_pages(cuda, bytes);
   const AllocationProperties properties;
@@ -141,24 +92,17 @@ std::unique_ptr<CudaSharedMemory> by_descriptor(size_t bytes) {
   return std::make_unique<Mapped>(allocation, whole, fd);
 }
 
-}  // namespace
-
-std::unique_ptr<CudaSharedMemory> CudaSharedMemory::create(size_t bytes) {
-  std::string first;
+bool gpu_runs_processes_at_once() {
+  constexpr int kMpsEnabled = 133;  // as in cuda.h
+  int enabled = 0;
   try {
-    return by_descriptor(bytes);
-  } catch (const CudaTrouble& trouble) {
-    first = trouble.what();
-  }
-  try {
-    return std::make_unique<LentByHandle>(bytes);
-  } catch (const CudaTrouble& trouble) {
-    throw std::runtime_error(first + "; " + trouble.what());
+    return Cuda().try_call("cuDeviceGetAttribute", &enabled, kMpsEnabled, 0) == 0 && enabled != 0;
+  } catch (const CudaTrouble&) {
+    return false;
   }
 }
 
-std::unique_ptr<CudaSharedMemory> CudaSharedMemory::adopt(int fd, const std::string& handle, size_t bytes) {
-  if (fd < 0) return std::make_unique<OpenedByHandle>(handle);
+std::unique_ptr<CudaSharedMemory> CudaSharedMemory::adopt(int fd, size_t bytes) {
   Allocation allocation = 0;
   try {
     const Cuda cuda;

@@ -47,11 +47,11 @@ struct PeerFlag {
 
 // A member's own, in host memory that its GPU reaches.
 struct PeerControl {
-  uint64_t sequence = 0;   // of the sum to do; of several that are queued together, of the first
-  uint64_t abandon = 0;    // not 0: every wait ends at once
-  uint64_t closed = 0;     // by the launcher: 0 | kPeerClosed | peer_closed_up_to()
-  uint64_t waited_ns = 0;  // of block 0, until all had published; in all calls since the host set it to 0
-  uint64_t took_ns = 0;    // the same, all of each call
+  uint64_t sequence = 0;  // of the sum to do; of several that are queued together, of the first
+  uint64_t abandon = 0;   // not 0: every wait ends at once
+  uint64_t closed = 0;    // by the launcher: 0 | kPeerClosed | peer_closed_up_to()
+  // Of block 0, by sum, in its last call: until all had published, and all of it.
+  uint64_t waited_ns[kMostPeerSums] = {}, took_ns[kMostPeerSums] = {};
   uint32_t unfinished[kMostPeerSums][kMostPeerBlocks] = {};  // not 0: the block left before its end
 };
 
@@ -115,11 +115,12 @@ TANDEM_HD bool peer_had_part(uint64_t closed, uint64_t sequence) {
 }
 
 struct PeerKernels {
-  static constexpr KernelTableId kId{"peer_sum", 3};
+  static constexpr KernelTableId kId{"peer_sum", 4};
   static const PeerKernels& cpu();
 
   void (*queue)(const PeerSum& sum, void* stream);
-  int (*most_blocks)();  // that this device runs at once
+  // That this device runs at once, of any kernel of these. It loads them: none is loaded while another one waits.
+  int (*most_blocks)();
 };
 
 // How many blocks a sum of so many floats is worth, at most `most`.

@@ -23,6 +23,7 @@
 #include "fleet/coordinator.h"
 #include "fleet/messages.h"
 #include "fleet/snapshot_pace.h"
+#include "kernels/peer_sum.h"
 #include "launch/channel.h"
 #include "launch/fault_book.h"
 #include "launch/launcher_impl.h"
@@ -38,6 +39,7 @@
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
 #include "launch/worker_handle.h"
+#include "reduce/plane.h"
 
 namespace tandem {
 namespace {
@@ -56,6 +58,14 @@ std::string ranges_text(const std::vector<ShardAssignment>& members) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+void refuse_too_many(size_t workers) {
+  const Plane plane = plane_asked_for();
+  if ((plane != Plane::kPeer && plane != Plane::kPinned) || workers <= static_cast<size_t>(kMostPeers)) return;
+  throw ConfigError(fmt::format("TANDEM_PLANE={} with {} workers", name_of(plane), workers),
+                    fmt::format("a kernel sums over {} GPUs at most", kMostPeers),
+                    "leave TANDEM_PLANE out: other ways give the same bits, more slowly");
+}
+
 }  // namespace
 
 // ---- start ----
@@ -70,6 +80,7 @@ Launcher::Launcher(const LaunchRequest& request)
       stalls_(frozen_seconds()),
       live_(request.run_dir),
       faults_(request.program, request.run_dir) {
+  refuse_too_many(request.devices.size());
   arm_faults(-1);
   begin_ = last_tick_ = monotonic_seconds();
   requests_ = std::make_unique<RequestBox>(request.run_dir);
@@ -353,6 +364,7 @@ nlohmann::json Launcher::figures() const {
     out["state"] = state_bytes(record_->facts().layout, record_->facts().floats);
     if (request_.forecast && !request_.resume)
       out.update(outcome_of(*request_.forecast, seconds, record_->last_step(), out["usage"]));
+  if (!pairs_.empty()) out["combine"] = pairs_.to_json();
   }
   out.update(guard_->figures());
   return out;

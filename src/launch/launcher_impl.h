@@ -18,6 +18,7 @@
 #include "fleet/snapshot_pace.h"
 #include "guard/run_guard.h"
 #include "launch/fault_book.h"
+#include "launch/gpu_pairs.h"
 #include "launch/launcher.h"
 #include "launch/live_state.h"
 #include "launch/membership_requests.h"
@@ -153,4 +154,5 @@ class Launcher {
   double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;
 };
 
+  GpuPairs pairs_;
 }  // namespace tandem

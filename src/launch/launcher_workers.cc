@@ -128,9 +128,12 @@ void Launcher::heard(WorkerHandle& worker, Message& message) {
     carry_out(coordinator_->state_hash(worker.rank(), body.at("generation"), body.at("step"), body.at("hash")));
   } else if (body.contains("mesh_failed")) {
     mesh_failed(worker, body);
-  } else if (body.contains("said")) {
+  } else if (body.contains("pairs")) {
     drain_rings();
-    record_->telemetry().say(body.at("said").get<std::string>());
+    if (const auto line = pairs_.reported(worker.rank(), body, coordinator_->members().size())) {
+      record_->telemetry().say("combine " + *line);
+      record_->telemetry().event("combine", record_->last_step(), *line);
+    }
   } else if (body.contains("note")) {
     drain_rings();
     record_->telemetry().warn(

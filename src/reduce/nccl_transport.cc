@@ -63,17 +63,22 @@ void NcclTransport::take_over(const LinkMembers& members) {
   agreed_ = false;
 }
 
-std::unique_ptr<Combine> NcclTransport::combine(const LinkMembers& members, std::unique_ptr<Combine> inner,
-                                                const Watch& watch) {
+std::unique_ptr<DirectGpuLink> NcclTransport::link(const LinkMembers& members, const Watch& watch) {
   take_over(members);
-  const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));
   if (members.ranges.size() == 1) {
     drop();
-    return std::make_unique<GpuCombine>(members.shards, mine, std::move(inner), device_);
+    return nullptr;
   }
   if (fruitless_ >= kMostFruitless && refused_.empty())
     refused_ = fmt::format("{} communicators in a row came to nothing", fruitless_);
-  auto link = std::make_unique<NcclLink>(*this, members, watch);
+  return std::make_unique<NcclLink>(*this, members, watch);
+}
+
+std::unique_ptr<Combine> NcclTransport::combine(const LinkMembers& members, std::unique_ptr<Combine> inner,
+                                                const Watch& watch) {
+  std::unique_ptr<DirectGpuLink> link = this->link(members, watch);
+  const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));
+  if (!link) return std::make_unique<GpuCombine>(members.shards, mine, std::move(inner), device_);
   auto talk = std::make_unique<LinkTalk>(std::move(inner), *link, mine.size());
   return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), device_, std::move(link));
 }

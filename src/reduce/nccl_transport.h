@@ -49,6 +49,8 @@ class NcclTransport {
   void drop();  // ends what is under way, for good; before anything is destroyed that waits for the GPU
   // The combine of one generation; `inner` was made for the same members.
   std::unique_ptr<Combine> combine(const LinkMembers& members, std::unique_ptr<Combine> inner, const Watch& watch);
+  // For it, if there are others; null: there are none.
+  std::unique_ptr<DirectGpuLink> link(const LinkMembers& members, const Watch& watch);
 
  private:
   friend class NcclLink;

@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/errors.h"
 #include "kernels/tree_kernels.h"
 #include "reduce/link_pause.h"
@@ -51,15 +50,13 @@ PeerSumLink::PeerSumLink(LinkMembers members, PeerWords words, std::unique_ptr<P
       most_floats_(most_floats),
       // Not a whole number of pages: vectors that are would compete for the same cache sets.
       stride_((most_floats + kLine - 1) / kLine * kLine + 5 * kLine),
-      began_(monotonic_seconds()),
       peers_(members_.ranges.size()) {
   const int depth = tree_depth(join_.merges().data(), join_.partials());
   if (this->members() > kMostPeers || join_.partials() > kMostPeerPartials || depth > kMostPeerPending)
     refused_ = fmt::format("a kernel sums up to {} members, {} partial sums, {} of them at once; here are {}, {}, {}",
                            kMostPeers, kMostPeerPartials, kMostPeerPending, this->members(), join_.partials(), depth);
   words_pinned_ = gpu_.device.pin(words_.memory.data(), words_.memory.size());
-  if (!words_pinned_ && gpu_.device.is_cuda() && refused_.empty())
-    refused_ = "the driver does not pin memory of the host (a limit on locked memory: ulimit -l)";
+  if (!words_pinned_ && gpu_.device.is_cuda() && refused_.empty()) refused_ = kNotPinned;
   offer();
 }
 
@@ -80,12 +77,28 @@ uint64_t PeerSumLink::area_bytes(int member) const {
   return static_cast<uint64_t>(join_.partials(member) * stride_ + slice + kPattern) * sizeof(float);
 }
 
+// The host's memory is written by the host: to the GPU it would be a copy to itself.
+void PeerSumLink::write(PeerArea& area, size_t at, std::span<const float> pattern) const {
+  if (area.on_gpu())
+    gpu_.device.from_host(area.data() + at, pattern.data(), pattern.size_bytes());
+  else
+    std::ranges::copy(pattern, area.data() + at);
+}
+
+std::vector<float> PeerSumLink::read(const PeerArea& area, size_t at) const {
+  std::vector<float> found(kPattern);
+  if (area.on_gpu())
+    gpu_.device.to_host(found.data(), area.data() + at, kPattern * sizeof(float));
+  else
+    std::copy_n(area.data() + at, kPattern, found.data());
+  return found;
+}
+
 std::unique_ptr<PeerArea> PeerSumLink::made(PeerMemory& memory) const {
   const uint64_t bytes = area_bytes(members_.me);
   std::unique_ptr<PeerArea> area = memory.make(bytes);
   const std::vector<float> pattern = pattern_of(members_.generation, members_.me);
-  float* const last = area->data() + bytes / sizeof(float) - kPattern;
-  for (float* const at : {area->data(), last}) gpu_.device.from_host(at, pattern.data(), kPattern * sizeof(float));
+  for (const size_t at : {size_t{0}, bytes / sizeof(float) - kPattern}) write(*area, at, pattern);
   gpu_.device.wait();
   return area;
 }
@@ -96,13 +109,10 @@ std::unique_ptr<PeerArea> PeerSumLink::mapped(PeerMemory& memory, int member, Pe
     if (letter.fd >= 0) close(letter.fd);
     throw std::runtime_error("its area has another size than ours would have");
   }
-  std::unique_ptr<PeerArea> area = memory.map(letter.fd, letter.handle, bytes);
+  std::unique_ptr<PeerArea> area = memory.map(letter.fd, bytes);
   const std::vector<float> pattern = pattern_of(members_.generation, member);
-  for (const float* const at : {area->data(), area->data() + bytes / sizeof(float) - kPattern}) {
-    std::vector<float> found(kPattern);
-    gpu_.device.to_host(found.data(), at, kPattern * sizeof(float));
-    if (found != pattern) throw std::runtime_error("what is read there is not what its owner wrote");
-  }
+  for (const size_t at : {size_t{0}, bytes / sizeof(float) - kPattern})
+    if (read(*area, at) != pattern) throw std::runtime_error("what is read there is not what its owner wrote");
   return area;
 }
 
@@ -112,12 +122,12 @@ void PeerSumLink::offer() {
   letter.bytes = area_bytes(members_.me);
   letter.blocks = gpu_.blocks;
   letter.steps = gpu_.steps;
+  letter.gpu = gpu_.takes_turns;
   if (gpu_.device_memory && refused_.empty()) {
     try {
       on_gpu_ = made(*gpu_.device_memory);
       letter.has_area = true;
       letter.fd = on_gpu_->fd();
-      letter.handle = on_gpu_->handle();
     } catch (const std::exception& refusal) {
       no_area_ = refusal.what();
     }
@@ -136,8 +146,6 @@ void PeerSumLink::look() {
   ready_ = std::ranges::all_of(peers_, [this](const Peer& peer) {
     return &peer == &peers_[static_cast<size_t>(members_.me)] || (peer.area && peer.answered);
   });
-  if (!ready_ && refused_.empty() && monotonic_seconds() - began_ > options_.form_seconds)
-    refused_ = fmt::format("the workers had not mapped each other's memory after {:g} s", options_.form_seconds);
 }
 
 void PeerSumLink::hear(int member, PeerLetter letter) {
@@ -149,15 +157,19 @@ void PeerSumLink::hear(int member, PeerLetter letter) {
         peer.blocks = std::clamp(letter.blocks, 1, kMostPeerBlocks);
         peer.steps = letter.steps;
         peer.host = true;
+        if (options_.asked_for.empty() && letter.gpu != 0 && letter.gpu == gpu_.takes_turns)
+          refused_ = fmt::format("rank {} is on the same GPU, and without MPS they take turns", rank);
         if (letter.has_area && gpu_.device_memory) {
           try {
             peer.area = mapped(*gpu_.device_memory, member, std::move(letter));
             peer.host = false;
           } catch (const std::exception& refusal) {
+            peer.why_host = refusal.what();
             options_.log(fmt::format("the memory of rank {}'s GPU is not reached from here: {}", rank, refusal.what()));
           }
-        } else if (letter.fd >= 0) {
-          close(letter.fd);
+        } else {
+          peer.why_host = gpu_.device_memory ? "its GPU lends none" : "asked for";
+          if (letter.fd >= 0) close(letter.fd);
         }
         PeerLetter answer;
         answer.kind = PeerLetter::Kind::kReads;
@@ -181,20 +193,21 @@ void PeerSumLink::hear(int member, PeerLetter letter) {
 
 void PeerSumLink::send_host_area(int member) {
   if (!on_host_) on_host_ = made(*gpu_.host_memory);
-  mail_->send(member, {.kind = PeerLetter::Kind::kHostArea,
-                       .bytes = area_bytes(members_.me),
-                       .handle = on_host_->handle(),
-                       .fd = on_host_->fd()});
+  mail_->send(member, {.kind = PeerLetter::Kind::kHostArea, .bytes = area_bytes(members_.me), .fd = on_host_->fd()});
 }
 
 void PeerSumLink::give(std::span<int64_t> words, int64_t sequence) {
-  const double begin = monotonic_seconds(), end = begin + (options_.waits ? kLinkFormWaitSeconds : 0);
   look();
-  while (!ready_ && refused_.empty() && monotonic_seconds() < end) {
+  const double begin = options_.now(), end = begin + (options_.waits ? kLinkFormWaitSeconds : 0);
+  while (forms() && options_.now() < end) {
     ask(sequence);
     pause_for_link(begin);
     look();
   }
+  // What passed before anybody waited here, as while a first phase was computed, is nobody's fault.
+  waited_ += options_.now() - begin;
+  if (forms() && waited_ >= options_.form_seconds)
+    refused_ = fmt::format("the workers had not mapped each other's memory after {:g} s", options_.form_seconds);
   if (!refused_.empty()) words[kPeerRefuser] = members() - members_.me;
   words[kPeerUnready] = ready_ ? 0 : 1;
 }
@@ -209,6 +222,7 @@ void PeerSumLink::begin_carrying() {
   blocks_ = gpu_.blocks;
   all_queue_steps_ = gpu_.steps;
   std::vector<int> direct, by_host;
+  std::vector<Way> ways;
   bool somebody_reaches_ours = false, somebody_does_not = false;
   for (int m = 0; m < members(); ++m) {
     if (m == members_.me) continue;
@@ -216,6 +230,7 @@ void PeerSumLink::begin_carrying() {
     blocks_ = std::min(blocks_, peer.blocks);
     all_queue_steps_ = all_queue_steps_ && peer.steps;
     (peer.host ? by_host : direct).push_back(members_.ranks[static_cast<size_t>(m)]);
+    ways.push_back({members_.ranks[static_cast<size_t>(m)], !peer.host, peer.why_host});
     (peer.reads_host ? somebody_does_not : somebody_reaches_ours) = true;
   }
   if (!somebody_reaches_ours) on_gpu_.reset();
@@ -223,20 +238,20 @@ void PeerSumLink::begin_carrying() {
   const std::string reads = fmt::format("reads {} on their GPUs, {} in pinned host memory", direct, by_host);
   options_.log(fmt::format("sums by kernels over {} members, {} blocks: {}{}", members(), blocks_, reads,
                            no_area_.empty() ? "" : "; ours: " + no_area_));
-  if (members_.me == 0 && options_.tell)
-    options_.tell(fmt::format("the {} GPUs sum by kernels: rank {} {}", members(), members_.ranks[0], reads));
+  if (options_.tell) options_.tell(ways);
 }
 
 void PeerSumLink::use_host(int refuser) {
-  stage_ = Stage::kHost;
+  retire();
   if (refuser != members_.me) {
-    options_.log("the GPUs combine through host memory: another worker's GPU can't share memory");
+    options_.log("no sums by kernels: another worker can't make them, and says why");
     return;
   }
-  if (options_.required)
-    throw ConfigError("the workers' GPUs can't read each other's memory, and TANDEM_PLANE allows nothing else",
-                      refused_, "leave TANDEM_PLANE out: other ways give the same bits, more slowly");
-  options_.note(fmt::format("the GPUs combine through host memory: {}", refused_));
+  if (!options_.asked_for.empty())
+    throw ConfigError(fmt::format("the GPUs can't sum by kernels: {}", refused_),
+                      options_.asked_for + " allows nothing else",
+                      "leave TANDEM_PLANE out: other ways give the same bits, more slowly");
+  options_.note(fmt::format("the GPUs don't sum by kernels: {}", refused_));
 }
 
 // ---- summing ----
@@ -313,7 +328,8 @@ void PeerSumLink::begin_queued(int64_t sequence, LinkIntegers ours) {
 
 void PeerSumLink::expect_all_blocks() const {
   std::memset(control().unfinished, 0, sizeof control().unfinished);
-  control().waited_ns = control().took_ns = 0;
+  std::ranges::fill(control().waited_ns, 0);
+  std::ranges::fill(control().took_ns, 0);
 }
 
 void PeerSumLink::queue(const QueuedSum& sum) {
@@ -349,8 +365,10 @@ int PeerSumLink::end_queued(int64_t sequence, int sums) {
     pause_for_link(begin, usual_seconds_);
   } while (true);
   gpu_.device.wait();  // throws if the GPU has failed
-  late_ += static_cast<double>(control().waited_ns) * 1e-9;
-  took_ += static_cast<double>(control().took_ns) * 1e-9;
+  for (int i = 0; i < sums; ++i) {
+    late_ += static_cast<double>(control().waited_ns[i]) * 1e-9;
+    took_ += static_cast<double>(control().took_ns[i]) * 1e-9;
+  }
   const auto left = [&](int i) {
     return std::ranges::any_of(control().unfinished[i], [](uint32_t block) { return block != 0; });
   };

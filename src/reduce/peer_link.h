@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "kernels/device.h"
 #include "kernels/peer_sum.h"
 #include "reduce/direct_gpu_link.h"
@@ -38,17 +39,25 @@ class PeerSumLink : public DirectGpuLink {
     std::function<bool()> idle;
     int blocks = kMostPeerBlocks;         // that it runs at once
     bool steps = false;                   // several sums can be queued at once, with other work between them
+    uint64_t takes_turns = 0;             // which GPU it is, where processes can't use it at once; else 0
     PeerMemory* device_memory = nullptr;  // null: every area lies in host memory
     PeerMemory* host_memory = nullptr;
   };
+  // How this member reads another's sums.
+  struct Way {
+    int rank = 0;     // whose
+    bool gpu = true;  // in its GPU's memory; else in pinned host memory
+    std::string why;  // not in its GPU's
+  };
   struct Options {
-    bool required = false;  // a refusal ends the run
-    bool waits = false;     // a phase waits for a link that gets ready
-    double form_seconds = 30;
+    std::string asked_for;     // by the user, as "TANDEM_PLANE=peer": a refusal ends the run; empty: host memory serves
+    bool waits = false;        // a phase waits for a link that gets ready
+    double form_seconds = 30;  // of waiting; then it is given up
+    double (*now)() = monotonic_seconds;
     int64_t wait_ns = 200'000'000;                 // a kernel's longest wait; GPUs with a display allow a second or two
-    std::function<void(const std::string&)> note;  // for the user: that host memory is used, and why
+    std::function<void(const std::string&)> note;  // for the user: that kernels can't sum, and why
     std::function<void(const std::string&)> log;
-    std::function<void(const std::string&)> tell;  // for the user, by the first member: which way is used
+    std::function<void(const std::vector<Way>&)> tell;  // once it carries
   };
 
   // `words`: the same memory for all members. `most_floats`: of a vector.
@@ -60,6 +69,7 @@ class PeerSumLink : public DirectGpuLink {
 
   bool carries() const override { return stage_ == Stage::kCarrying; }
   bool completes() const override { return true; }
+  bool gave_up() const { return stage_ == Stage::kHost; }
   bool queues_steps() const override { return carries() && all_queue_steps_; }
   void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
            LinkIntegers integers) override;
@@ -78,7 +88,8 @@ class PeerSumLink : public DirectGpuLink {
     std::unique_ptr<PeerArea> area;
     int blocks = 0;
     bool steps = false;
-    bool host = false;      // we read its area in host memory
+    bool host = false;  // we read its area in host memory
+    std::string why_host;
     bool answered = false;  // it has told where it reads ours, and has what it needs for that
     bool reads_host = false;
   };
@@ -87,7 +98,10 @@ class PeerSumLink : public DirectGpuLink {
   uint64_t area_bytes(int member) const;
   void offer();
   void look();  // at the letters that have come
+  bool forms() const { return !ready_ && refused_.empty(); }
   void hear(int member, PeerLetter letter);
+  void write(PeerArea& area, size_t at, std::span<const float> pattern) const;
+  std::vector<float> read(const PeerArea& area, size_t at) const;
   std::unique_ptr<PeerArea> made(PeerMemory& memory) const;
   std::unique_ptr<PeerArea> mapped(PeerMemory& memory, int member,
                                    PeerLetter letter) const;  // throws unless it reads right
@@ -110,9 +124,10 @@ class PeerSumLink : public DirectGpuLink {
   Join<float> join_;
   int64_t most_floats_, stride_;
   Stage stage_ = Stage::kForming;
+  double waited_ = 0;  // to form
   bool ready_ = false, words_pinned_ = false, all_queue_steps_ = false;
   std::string refused_, no_area_;
-  double began_ = 0, late_ = 0, took_ = 0, usual_seconds_ = 0;
+  double late_ = 0, took_ = 0, usual_seconds_ = 0;
   int blocks_ = 0;
   std::unique_ptr<PeerArea> on_gpu_, on_host_;
   std::vector<Peer> peers_;  // by member; our own is unused

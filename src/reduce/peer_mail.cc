@@ -9,15 +9,12 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kMostHandle = 256;
-
 // Both ends are one program.
 struct Packet {
   PeerLetter::Kind kind;
   int32_t blocks;
-  uint64_t bytes;
+  uint64_t bytes, gpu;
   uint8_t has_area, steps, host;
-  char handle[kMostHandle];
 };
 
 class SocketPeerMail : public PeerMail {
@@ -29,8 +26,7 @@ class SocketPeerMail : public PeerMail {
   }
 
   void send(int member, const PeerLetter& letter) override {
-    Packet packet{letter.kind, letter.blocks, letter.bytes, letter.has_area, letter.steps, letter.host, {}};
-    letter.handle.copy(packet.handle, kMostHandle - 1);
+    Packet packet{letter.kind, letter.blocks, letter.bytes, letter.gpu, letter.has_area, letter.steps, letter.host};
     iovec part{&packet, sizeof packet};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr header{};
@@ -70,14 +66,13 @@ class SocketPeerMail : public PeerMail {
       if (letter.fd >= 0) close(letter.fd);
       return std::nullopt;
     }
-    packet.handle[kMostHandle - 1] = 0;
     letter.kind = packet.kind;
     letter.blocks = packet.blocks;
     letter.bytes = packet.bytes;
+    letter.gpu = packet.gpu;
     letter.has_area = packet.has_area != 0;
     letter.steps = packet.steps != 0;
     letter.host = packet.host != 0;
-    letter.handle = packet.handle;
     return letter;
   }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace tandem {
@@ -15,11 +14,11 @@ struct PeerLetter {
   Kind kind = Kind::kOffer;
   uint64_t bytes = 0;     // of an area
   int blocks = 0;         // kOffer: that its GPU runs at once
-  bool has_area = false;  // kOffer: on its GPU, by `fd` or else by `handle`
+  uint64_t gpu = 0;       // kOffer: which one it is, where its workers take turns; else 0
+  bool has_area = false;  // kOffer: on its GPU, by `fd`
   bool steps = false;     // kOffer: it can queue all sums of a step at once
   bool host = false;      // kReads: not the area on the GPU
-  std::string handle;
-  int fd = -1;  // owned by whoever has the letter
+  int fd = -1;            // owned by whoever has the letter
 };
 
 class PeerMail {

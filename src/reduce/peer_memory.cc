@@ -13,7 +13,7 @@ class HostArea : public PeerArea {
  public:
   HostArea(SharedMemory memory, Device& device) : memory_(std::move(memory)), device_(device) {
     if (!device_.pin(memory_.bytes().data(), memory_.bytes().size()) && device_.is_cuda())
-      throw std::runtime_error("the driver does not pin memory of the host (a limit on locked memory: ulimit -l)");
+      throw std::runtime_error(kNotPinned);
   }
   ~HostArea() override { device_.unpin(memory_.bytes().data()); }
   float* data() const override { return reinterpret_cast<float*>(memory_.bytes().data()); }
@@ -30,7 +30,7 @@ class HostPeerMemory : public PeerMemory {
   std::unique_ptr<PeerArea> make(size_t bytes) override {
     return std::make_unique<HostArea>(SharedMemory::create("tandem-peers", bytes), device_);
   }
-  std::unique_ptr<PeerArea> map(int fd, const std::string&, size_t bytes) override {
+  std::unique_ptr<PeerArea> map(int fd, size_t bytes) override {
     return std::make_unique<HostArea>(SharedMemory::adopt(fd, bytes), device_);
   }
 
@@ -42,8 +42,8 @@ class GpuArea : public PeerArea {
  public:
   explicit GpuArea(std::unique_ptr<CudaSharedMemory> memory) : memory_(std::move(memory)) {}
   float* data() const override { return static_cast<float*>(memory_->data()); }
+  bool on_gpu() const override { return true; }
   int fd() const override { return memory_->fd(); }
-  std::string handle() const override { return memory_->handle(); }
 
  private:
   std::unique_ptr<CudaSharedMemory> memory_;
@@ -54,8 +54,8 @@ class GpuPeerMemory : public PeerMemory {
   std::unique_ptr<PeerArea> make(size_t bytes) override {
     return std::make_unique<GpuArea>(CudaSharedMemory::create(bytes));
   }
-  std::unique_ptr<PeerArea> map(int fd, const std::string& handle, size_t bytes) override {
-    return std::make_unique<GpuArea>(CudaSharedMemory::adopt(fd, handle, bytes));
+  std::unique_ptr<PeerArea> map(int fd, size_t bytes) override {
+    return std::make_unique<GpuArea>(CudaSharedMemory::adopt(fd, bytes));
   }
 };
 

@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "kernels/device.h"
 
@@ -18,10 +16,9 @@ namespace tandem {
 class PeerArea {
  public:
   virtual ~PeerArea() = default;
-  virtual float* data() const = 0;  // as this process's device sees it
-  // For the others, from its owner: a descriptor, or else words.
-  virtual int fd() const { return -1; }
-  virtual std::string handle() const { return ""; }
+  virtual float* data() const = 0;               // as this process's device sees it
+  virtual bool on_gpu() const { return false; }  // else the host reaches it too
+  virtual int fd() const = 0;                    // for the others, from its owner
 };
 
 // Throws std::runtime_error with the reason where an area can't be made or mapped. `fd` is owned by map().
@@ -29,8 +26,12 @@ class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
   virtual std::unique_ptr<PeerArea> make(size_t bytes) = 0;
-  virtual std::unique_ptr<PeerArea> map(int fd, const std::string& handle, size_t bytes) = 0;
+  virtual std::unique_ptr<PeerArea> map(int fd, size_t bytes) = 0;
 };
+
+inline constexpr char kNotPinned[] =
+    "the driver does not pin memory of the host, or the GPU sees it at another address (a limit on locked memory: "
+    "ulimit -l)";
 
 // Sealed shared memory, pinned for `device`.
 std::unique_ptr<PeerMemory> host_peer_memory(Device& device);

@@ -1,6 +1,7 @@
 // reduce/peer_rig.h -- for tests: the kernel of the sum over peers in the emulator, between real processes, on memory
 // that is weaker than a GPU's: what a thread stores for others reaches them late and in any order, except before a flag
-// that is published.
+// that is published; and what it loads of others may be what stood there when its block began, except after a flag that
+// was read.
 #pragma once
 
 #include <signal.h>
@@ -17,16 +18,16 @@ namespace tandem::peer_rig {
 
 using namespace trial;
 
-enum class PeerFault { kNone, kFlagBeforeData, kNoFence, kAnyGeneration, kNoSecondWait };
+enum class PeerFault { kNone, kFlagBeforeData, kNoFence, kNoAcquire, kAnyGeneration, kNoSecondWait };
 
 struct EmulatedThreads {
   static constexpr int kCount = 64;
   static int index() { return static_cast<int>(threadIdx.x); }
   static int count() { return kCount; }
   static void sync() { __syncthreads(); }
-  static bool& shared_flag() {
-    static bool flag;
-    return flag;
+  static peer::BlockMemory& shared() {
+    static peer::BlockMemory all;
+    return all;
   }
 };
 
@@ -37,6 +38,23 @@ struct Late {
   int bytes;
 };
 inline std::vector<Late> late;
+// What was loaded before it was asked for: all of the members' memory as it stood then; empty: nothing.
+struct Early {
+  const std::byte* begin = nullptr;
+  size_t bytes = 0;
+  std::vector<std::byte> seen;
+  void load_all() { seen.assign(begin, begin + bytes); }
+  template <class T>
+  T load(const T* from) const {
+    T value;
+    const std::byte* at = reinterpret_cast<const std::byte*>(from);
+    if (!seen.empty() && at >= begin && at < begin + bytes) at = seen.data() + (at - begin);
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+};
+inline Early early;
+inline std::span<const uint64_t> flag_words, own_flag_words;
 // Numbers of a member's own.
 struct RigDice {
   uint64_t state = 0;
@@ -71,6 +89,10 @@ struct WeakWords {
   }
   static void store(float* to, float x) { late.push_back({to, std::bit_cast<uint32_t>(x), 4}); }
   static void store(int64_t* to, int64_t x) { late.push_back({to, static_cast<uint64_t>(x), 8}); }
+  template <class T>
+  static T load(const T* from) {
+    return early.load(from);
+  }
   static void publish(uint64_t* word, uint64_t tag) {
     if (kFault == PeerFault::kFlagBeforeData) {
       arrive({word, tag, 8});
@@ -85,16 +107,25 @@ struct WeakWords {
   }
   static uint64_t read(const uint64_t* word) {
     if (!late.empty() && dice() % 4 == 0) some_arrive(late.size() - 1 - dice() % late.size());
+    if (kFault == PeerFault::kNoSecondWait && is_reduced_of_another(word)) --word;  // its `published`
     const uint64_t value = std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
+    if (kFault != PeerFault::kNoAcquire) early.seen.clear();
     if (kFault != PeerFault::kAnyGeneration || value >> 40 == 0) return value;
     return this_generation << 40 | (value & ((uint64_t{1} << 40) - 1));
   }
   static void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+  static bool is_reduced_of_another(const uint64_t* word) {
+    const auto within = [word](std::span<const uint64_t> words) {
+      return word >= words.data() && word < words.data() + words.size();
+    };
+    return within(flag_words) && !within(own_flag_words) && (word - flag_words.data()) % 2 == 1;
+  }
   static uint64_t now_ns() {
     sched_yield();
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   static void reach(PeerPoint point, int block) {
+    if (point == PeerPoint::kBegun && threadIdx.x == 0) early.load_all();
     if (block == die_at_block && point == die_at && threadIdx.x == 0) {
       some_arrive(late.size() / 2);
       raise(SIGKILL);
@@ -128,6 +159,17 @@ struct Rig {
   int members() const { return static_cast<int>(ranges.size()); }
   PeerWords words() const { return {{memory, PeerWords::bytes(members(), kIntegers)}, members(), kIntegers}; }
   PeerFlag* flags() const { return words().flags(); }
+  // This process is that member.
+  void become(int me) const {
+    dice.seed(static_cast<unsigned>(getpid()));
+    this_generation = generation;
+    early.begin = memory;
+    early.bytes = bytes - 4096;
+    const auto* const all = reinterpret_cast<const uint64_t*>(flags());
+    constexpr size_t kOfMember = 2 * kMostPeerBlocks;
+    flag_words = {all, kOfMember * ranges.size()};
+    own_flag_words = flag_words.subspan(kOfMember * static_cast<size_t>(me), kOfMember);
+  }
   PeerControl* control(int m) const { return &words().control(m); }
   float* area(int m) const {
     return reinterpret_cast<float*>(memory + PeerWords::bytes(members(), kIntegers)) + m * area_floats;
@@ -218,8 +260,7 @@ struct Rig {
   }
   // A member's life: sums of the sequence numbers [first, last); exit code 1: wrong bits, 2: unfinished for too long.
   void live(int me, int64_t first, int64_t last, void (*run)(const PeerSum&)) const {
-    dice.seed(static_cast<unsigned>(getpid()));
-    this_generation = generation;
+    become(me);
     cuda_on_cpu::last_thread_first = me % 2 == 1;
     const SumTree tree(shards);
     Join<float> join(tree, ranges);
@@ -286,8 +327,7 @@ struct Rig {
   // The same for steps of three sums that are queued together: integers, numbers that are joined, numbers that are
   // added.
   void live_in_steps(int me, int64_t steps, void (*run)(const PeerSum&)) const {
-    dice.seed(static_cast<unsigned>(getpid()));
-    this_generation = generation;
+    become(me);
     const SumTree tree(shards);
     const Join<float> join(tree, ranges);
     const auto made = [&](int64_t step, int i) {

@@ -60,7 +60,9 @@ TEST(PeerSum, ABrokenProtocolIsSeen) {
   EXPECT_FALSE(is_seen<PeerFault::kNone>());
   EXPECT_TRUE(is_seen<PeerFault::kFlagBeforeData>());
   EXPECT_TRUE(is_seen<PeerFault::kNoFence>());
+  EXPECT_TRUE(is_seen<PeerFault::kNoAcquire>());
   EXPECT_TRUE(is_seen<PeerFault::kAnyGeneration>());
+  EXPECT_TRUE(is_seen<PeerFault::kNoSecondWait>());
 }
 
 // Wherever a member dies, the others leave when they are told, and whoever has a total has the right one.

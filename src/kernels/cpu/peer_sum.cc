@@ -16,9 +16,9 @@ struct OneThread {
   static int index() { return 0; }
   static int count() { return 1; }
   static void sync() {}
-  static bool& shared_flag() {
-    static thread_local bool flag;
-    return flag;
+  static peer::BlockMemory& shared() {
+    static thread_local peer::BlockMemory all;
+    return all;
   }
 };
 
@@ -26,6 +26,9 @@ struct CpuWords {
   static void store(peer::Four* to, const peer::Four& four) { *to = four; }
   static void store(float* to, float x) { *to = x; }
   static void store(int64_t* to, int64_t x) { *to = x; }
+  static peer::Four load(const peer::Four* from) { return *from; }
+  static float load(const float* from) { return *from; }
+  static int64_t load(const int64_t* from) { return *from; }
   static void publish(uint64_t* word, uint64_t tag) { std::atomic_ref(*word).store(tag, std::memory_order_release); }
   static uint64_t read(const uint64_t* word) {
     return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);

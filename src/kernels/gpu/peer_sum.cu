@@ -1,5 +1,6 @@
 // kernels/gpu/peer_sum.cu -- CUDA twin of cpu/peer_sum.cc.
 #include <algorithm>
+#include <cstddef>
 
 #include "kernels/gpu/launch.h"
 #include "kernels/gpu/peer_sum_block.h"
@@ -13,9 +14,9 @@ struct BlockThreads {
   static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x); }
   static __device__ __forceinline__ int count() { return kPeerThreads; }
   static __device__ __forceinline__ void sync() { __syncthreads(); }
-  static __device__ __forceinline__ bool& shared_flag() {
-    __shared__ bool flag;
-    return flag;
+  static __device__ __forceinline__ peer::BlockMemory& shared() {
+    __shared__ alignas(peer::BlockMemory) std::byte memory[sizeof(peer::BlockMemory)];
+    return *reinterpret_cast<peer::BlockMemory*>(memory);
   }
 };
 
@@ -24,6 +25,9 @@ struct SystemWords {
   static __device__ __forceinline__ void store(peer::Four* to, const peer::Four& four) { *to = four; }
   static __device__ __forceinline__ void store(float* to, float x) { *to = x; }
   static __device__ __forceinline__ void store(int64_t* to, int64_t x) { *to = x; }
+  static __device__ __forceinline__ peer::Four load(const peer::Four* from) { return *from; }
+  static __device__ __forceinline__ float load(const float* from) { return *from; }
+  static __device__ __forceinline__ int64_t load(const int64_t* from) { return *from; }
   // After the block's barrier: the fence speaks for the stores of all its threads.
   static __device__ __forceinline__ void publish(uint64_t* word, uint64_t tag) {
     __threadfence_system();
@@ -48,6 +52,22 @@ __global__ void __launch_bounds__(kPeerThreads) add_over_peers(const __grid_cons
   peer::sum_block<BlockThreads, SystemWords, kPending, How>(sum, static_cast<int>(blockIdx.x));
 }
 
+// The least of all instances, beside which nothing else runs: a block waits for blocks of other GPUs, so all must be
+// there at once. The SM count is that of this process's share under MPS.
+template <class... Kernel>
+int blocks_at_once(Kernel... kernels) {
+  int least = kMostPeerBlocks;
+  for (const auto kernel : {kernels...}) {
+    int of_sm = 0;
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_sm, kernel, kPeerThreads, 0) != cudaSuccess) {
+      cudaGetLastError();
+      of_sm = 1;
+    }
+    least = std::min(least, of_sm * sm_count());
+  }
+  return std::max(least, 1);
+}
+
 }  // namespace
 
 void queue_peer_sum(const PeerSum& sum, void* stream) {
@@ -61,6 +81,8 @@ void queue_peer_sum(const PeerSum& sum, void* stream) {
   check_launch("peer_sum");
 }
 
-int most_peer_blocks() { return std::clamp(2 * sm_count(), 1, kMostPeerBlocks); }
+int most_peer_blocks() {
+  return blocks_at_once(add_over_peers<2, peer::Joined>, add_over_peers<4>, add_over_peers<kMostPeerPending>);
+}
 
 }  // namespace tandem::cuda

@@ -1,9 +1,10 @@
 // kernels/gpu/peer_sum_block.h -- what a block of the sum over peers does (kernels/peer_sum.h), on a GPU, on the CPU
 // and in the emulator.
 //
-// `Threads` says who runs it: index(), count(), sync() and one flag that the block shares. `Words` is how a block talks
-// to the blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it,
-// fence() between two words of which others write one and read the other.
+// `Threads` says who runs it: index(), count(), sync() and what the block shares. `Words` is how a block talks to the
+// blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it, load()
+// of what others have stored, fence() between two words of which others write one and read the other. Words in host
+// memory cost a trip over the bus each: one thread reads them for its block, and writes times once.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,14 @@ inline constexpr int64_t kLine = 16;
 
 struct alignas(16) Four {
   float x[kWidth];
+};
+
+// What the threads of a block share.
+struct BlockMemory {
+  uint64_t sequence = 0;
+  int stage = 0;         // by its own flags: 0, 1: it had published, 2: it had reduced
+  bool held = false;     // a sum ahead of this one was left unfinished
+  bool gave_up = false;  // a wait
 };
 
 struct PeerStretch {
@@ -75,10 +84,11 @@ struct Stack {
 };
 
 // Four floats at `at`, or what is left of them before `last`.
+template <class Words>
 TANDEM_PEER Four load(const float* from, int64_t at, int64_t last) {
-  if (at + kWidth <= last) return *reinterpret_cast<const Four*>(from + at);
+  if (at + kWidth <= last) return Words::load(reinterpret_cast<const Four*>(from + at));
   Four four{};
-  for (int i = 0; i < kWidth && at + i < last; ++i) four.x[i] = from[at + i];
+  for (int i = 0; i < kWidth && at + i < last; ++i) four.x[i] = Words::load(from + at + i);
   return four;
 }
 
@@ -105,7 +115,7 @@ template <class Threads, class Words>
 TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t sequence, bool ends) {
   constexpr int kPollsBetweenLooks = 16;
   const uint64_t tag = peer_tag(s.generation, sequence, s.blocks);
-  bool& gave_up = Threads::shared_flag();
+  bool& gave_up = Threads::shared().gave_up;
   if (Threads::index() == 0) gave_up = false;
   Threads::sync();
   for (int m = Threads::index(); m < s.members; m += Threads::count()) {
@@ -141,7 +151,7 @@ TANDEM_PEER void show_partials(const PeerSum& s, int block) {
     const PeerStretch part = stretch_of(s, m, block);
     for (int k = 0; k < s.mine; ++k)
       for (int64_t i = part.first + Threads::index() * kWidth; i < part.last; i += Threads::count() * kWidth) {
-        const Four four = load(s.partial[s.first + k], i, part.last);
+        const Four four = load<Words>(s.partial[s.first + k], i, part.last);
         for (float* const shown : s.shown)
           if (shown) store<Words>(shown + k * s.stride, four, i, part.last);
       }
@@ -173,13 +183,13 @@ TANDEM_PEER void show_integers(const PeerSum& s) {
 }
 
 // Loads from host memory, all members' under way at once.
-template <class Threads>
+template <class Threads, class Words>
 TANDEM_PEER void add_integers(const PeerSum& s) {
   for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) {
     int64_t shown[kMostPeers];
     TANDEM_UNROLL
     for (int m = 0; m < kMostPeers; ++m)
-      if (m < s.members) shown[m] = s.shown_integers[m * s.integer_stride + i];
+      if (m < s.members) shown[m] = Words::load(s.shown_integers + m * s.integer_stride + i);
     int64_t total = shown[0];
     TANDEM_UNROLL
     for (int m = 1; m < kMostPeers; ++m)
@@ -200,7 +210,7 @@ TANDEM_PEER void add_up(const PeerSum& s, int block) {
       Four values[kBatch];
       TANDEM_UNROLL
       for (int k = 0; k < kBatch; ++k)
-        if (begin + k < s.partials) values[k] = load(s.partial[begin + k], i, part.last);
+        if (begin + k < s.partials) values[k] = load<Words>(s.partial[begin + k], i, part.last);
       TANDEM_UNROLL
       for (int k = 0; k < kBatch; ++k)
         if (begin + k < s.partials) stack.push(values[k], s.merges[begin + k]);
@@ -218,30 +228,16 @@ TANDEM_PEER void gather(const PeerSum& s, int block) {
     const int64_t slice = part_of(s.floats, s.members, m).first;
     const PeerStretch part = stretch_of(s, m, block);
     for (int64_t i = part.first + Threads::index() * kWidth; i < part.last; i += Threads::count() * kWidth)
-      store<Words>(s.total, load(s.slice[m], i - slice, part.last - slice), i, part.last);
+      store<Words>(s.total, load<Words>(s.slice[m], i - slice, part.last - slice), i, part.last);
   }
 }
 
-// Whether a sum ahead of this one was left unfinished. Another block of this one may have left meanwhile, so one thread
-// looks for all.
-template <class Threads>
-TANDEM_PEER bool is_held(const PeerSum& s) {
-  if (s.ahead == 0) return false;
-  bool& held = Threads::shared_flag();
-  if (Threads::index() == 0) held = *s.bad == 0;
-  Threads::sync();
-  const bool answer = held;
-  Threads::sync();  // all have read it
-  return answer;
-}
-
-// False: the block left before its end.
+// False: the block left before its end. `waited_ns`: of thread 0, until all had published.
 template <class Threads, class Words, int kPending, class How>
-TANDEM_PEER bool go_on(const PeerSum& s, int block, uint64_t sequence) {
+TANDEM_PEER bool go_on(const PeerSum& s, int block, uint64_t sequence, int stage, uint64_t& waited_ns) {
   const uint64_t tag = peer_tag(s.generation, sequence, s.blocks);
-  const PeerFlag* const mine = flag_of(s, s.me, block);
-  if (Words::read(&mine->reduced) != tag) {
-    if (Words::read(&mine->published) != tag) {
+  if (stage < 2) {
+    if (stage < 1) {
       show_partials<Threads, Words>(s, block);
       if (block == 0) show_integers<Threads, Words>(s);
       Words::reach(PeerPoint::kShown, block);
@@ -250,10 +246,10 @@ TANDEM_PEER bool go_on(const PeerSum& s, int block, uint64_t sequence) {
     Words::reach(PeerPoint::kPublished, block);
     const uint64_t begin = Words::now_ns();
     const bool all_published = wait_for_all<Threads, Words>(s, block, &PeerFlag::published, sequence, false);
-    if (block == 0 && Threads::index() == 0) s.control->waited_ns += Words::now_ns() - begin;
+    waited_ns = Words::now_ns() - begin;
     if (!all_published) return false;
     add_up<Threads, Words, kPending, How>(s, block);
-    if (block == 0) add_integers<Threads>(s);
+    if (block == 0) add_integers<Threads, Words>(s);
     Words::reach(PeerPoint::kAdded, block);
     say<Threads, Words>(s, block, &PeerFlag::reduced, tag);
     Words::reach(PeerPoint::kReduced, block);
@@ -264,15 +260,33 @@ TANDEM_PEER bool go_on(const PeerSum& s, int block, uint64_t sequence) {
   return true;
 }
 
+// Of its own sum and flags, by one thread. Whether the sum is held may change while blocks of it leave: all threads of
+// a block act on what this one saw.
+template <class Words>
+TANDEM_PEER void find_out(const PeerSum& s, int block, BlockMemory& shared) {
+  shared.sequence = Words::read(&s.control->sequence) + static_cast<uint64_t>(s.ahead);
+  shared.held = s.ahead > 0 && *s.bad == 0;
+  const uint64_t tag = peer_tag(s.generation, shared.sequence, s.blocks);
+  const PeerFlag* const mine = flag_of(s, s.me, block);
+  shared.stage = Words::read(&mine->reduced) == tag ? 2 : Words::read(&mine->published) == tag ? 1 : 0;
+}
+
 template <class Threads, class Words, int kPending, class How = Added>
 TANDEM_PEER void sum_block(const PeerSum& s, int block) {
-  const uint64_t sequence = Words::read(&s.control->sequence) + static_cast<uint64_t>(s.ahead),
-                 entered = Words::now_ns();
+  const uint64_t entered = Words::now_ns();
+  BlockMemory& shared = Threads::shared();
+  if (Threads::index() == 0) find_out<Words>(s, block, shared);
+  Threads::sync();
   Words::reach(PeerPoint::kBegun, block);
-  const bool ended = !is_held<Threads>(s) && go_on<Threads, Words, kPending, How>(s, block, sequence);
+  uint64_t waited_ns = 0;
+  const bool ended =
+      !shared.held && go_on<Threads, Words, kPending, How>(s, block, shared.sequence, shared.stage, waited_ns);
   if (Threads::index() != 0) return;
   if (!ended) s.control->unfinished[s.ahead][block] = 1;
-  if (block == 0) s.control->took_ns += Words::now_ns() - entered;
+  if (block == 0) {
+    s.control->waited_ns[s.ahead] = waited_ns;
+    s.control->took_ns[s.ahead] = Words::now_ns() - entered;
+  }
   const bool flagged = block == 0 && s.flag >= 0 && ended && s.total_integers[s.counts + s.flag] != 0;
   if (s.bad && (!ended || flagged)) *s.bad = 0;
 }
