@@ -65,6 +65,15 @@ class Numbers(Validated):
                 self.assertEqual(output["deaths"], deaths)
                 self.assert_quiet(output)
 
+    def test_its_curves_are_in_the_report_and_in_tensorboard_s_file(self):
+        output, _ = self.run_of("--devices", "cpu:1", steps=20)
+        folder = pathlib.Path(output["dir"])
+        page = (folder / "report.html").read_text()
+        events = b"".join(file.read_bytes() for file in folder.glob("events.out.tfevents.*"))
+        for name in ("validation/loss", "validation/accuracy"):
+            self.assertIn(f'"{name}"', page)
+            self.assertIn(name.encode(), events)
+
     def test_a_run_that_was_stopped_and_resumed_has_the_same_curve(self):
         output, _ = self.run_of("--devices", "cpu:2", steps=25)  # its end is validated too
         self.assertEqual([step for step, _ in self.curve(output["dir"])], [10, 20, 25])
