@@ -92,9 +92,12 @@ test-monitor:
 	@for class in Formats Web Browser; do .venv/bin/python3 tests/python/monitor_test.py $(BUILD_DIR)/bin $$class || exit 1; done
 	@for class in Terminal Tty Cost; do .venv/bin/python3 tests/python/monitor_terminal_test.py $(BUILD_DIR)/bin $$class || exit 1; done
 
+# All that tests/gpu/test_gpu.py runs (tests/python/gpu_scripts_test.py compares).
+GPU_TARGETS := tandem tandem-worker tandem_cuda environment_twins kernel_twins twins_chess twins_options twins_ppo twins_video \
+  gpu_dqn gpu_layer_bits gpu_mixed_model gpu_operators gpu_repetitions nccl_sum shard_models
 test-gpu:
 	@scripts/setup.sh
-	@CUDA=$${CUDA:-on} scripts/build.sh tandem tandem-worker tandem_cuda kernel_twins environment_twins twins_options gpu_operators gpu_mixed_model
+	@CUDA=$${CUDA:-on} scripts/build.sh $(GPU_TARGETS)
 	@.venv/bin/python3 tests/gpu/test_gpu.py $(BUILD_DIR) $(ARGS)
 
 simulate:

@@ -7,8 +7,14 @@ import tempfile
 
 
 class Checks:
-    def __init__(self, bin_dir, tests, recipes=None):
-        self.bin, self.tests, self.recipes, self.results, self.failed = bin_dir, tests, recipes, {}, 0
+    def __init__(self, bin_dir, tests, recipes=None, options=None):
+        self.bin, self.tests, self.recipes, self.options, self.results, self.failed = bin_dir, tests, recipes, options, {}, 0
+
+    def save(self):
+        """What is known so far: a later part may take the machine's last minute."""
+        part = self.options.out.with_name(self.options.out.name + ".part")
+        part.write_text(json.dumps(self.results, indent=1))
+        part.replace(self.options.out)
 
     def wanted(self, recipe):
         return self.recipes is None or recipe in self.recipes
@@ -21,8 +27,19 @@ class Checks:
         return good
 
 
+def said_by(words, env=None, cwd=None, timeout=None):
+    """What a program said. One that is missing or does not end is one failed check, not the end of all of them."""
+    words = list(map(str, words))
+    try:
+        return subprocess.run(words, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(env or {})}, timeout=timeout)
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 127, "", f"{words[0]}: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 124, "", f"no end after {timeout} s")
+
+
 def lines_of(program, *args, env=None):
-    done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, env={**os.environ, **(env or {})})
+    done = said_by([program, *args], env)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return done.returncode, found, done.stderr
 
@@ -37,17 +54,15 @@ class Runs:
         return self.c.tests / tests[recipe] if recipe in tests else self.c.bin / "tandem"
 
     def train(self, recipe, *args, env=None, code=0):
-        done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
-                              capture_output=True, text=True, env={**os.environ, **(env or {})})
+        done = said_by([self.program(recipe), "train", recipe, "--seed", "7", "--json", *args], env, self.dir)
         if done.returncode != code:
             self.c.check(False, f"train {recipe} {' '.join(map(str, args))}", f"code {done.returncode}: {done.stderr[-600:]}")
             return {}
         return json.loads(done.stdout)
 
-    def output(self, recipe, *args, env=None):
+    def output(self, recipe, *args, env=None, timeout=None):
         """What a run said at its end, what it said on the way, its logs, its records."""
-        done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
-                              capture_output=True, text=True, env={**os.environ, **(env or {})})
+        done = said_by([self.program(recipe), "train", recipe, "--seed", "7", "--json", *args], env, self.dir, timeout)
         if done.returncode != 0:
             return {}, f"code {done.returncode}: {done.stderr[-800:]}{done.stdout[-400:]}", "", []
         output = json.loads(done.stdout)

@@ -7,8 +7,8 @@ process), settings (the same with other precisions and accumulation), graphs (a 
 shards (several of a worker in one pass; models of shard_models.h), sms (which layers' bits follow the number of SMs,
 under MPS), executors (phases that change state, exchange, run now and then), video, validation, dqn (web-test agents wholly on
 the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
-libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
-file with everything; the minutes of each part. --recipes: of digests, settings and graphs only these. Exit 1 if a check failed, 2 if there is no GPU.
+libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at), peers (sums by kernels,
+peer_checks.py). One line per check; a JSON file with everything, written after each part; the minutes of each part. --recipes: of digests, settings and graphs only these. Exit 1 if a check failed, 2 if there is no GPU.
 """
 import argparse
 import json
@@ -19,8 +19,10 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
-from gpu_runs import Checks, Runs, busy, lines_of
+from gpu_runs import Checks, Runs, busy, lines_of, said_by
+from peer_checks import peers
 from shard_checks import shards, sms
 from video_runs import video
 
@@ -32,7 +34,7 @@ def twins(c):
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == len(found), "kernels equal their CPU twins", f"{equal} of {len(found)}")
     c.results["twins_gbps"] = {line["kernel"]: line["gbps"] for line in found if line.get("gbps")}
-    done = subprocess.run([c.tests / "twins_video"], capture_output=True, text=True)
+    done = said_by([c.tests / "twins_video"])
     compared = [line for line in done.stdout.splitlines() if line.startswith(("equal", "DIFFERS"))]
     equal = sum(line.startswith("equal") for line in compared)
     c.check(done.returncode == 0 and equal == len(compared) > 30, "clips, norm + pool and the first block equal their CPU twins", f"{equal} of {len(compared)}")
@@ -44,7 +46,7 @@ def twins(c):
     code, found, words = lines_of(c.tests / "twins_options")
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == len(found) == 4, "options environments equal their CPU twins", f"{equal} of 4")
-    done = subprocess.run([c.tests / "twins_ppo"], capture_output=True, text=True)
+    done = said_by([c.tests / "twins_ppo"])
     c.check(done.returncode == 0 and done.stdout.count(" ok\n") == 3, "PPO's kernels equal their CPU twins", done.stdout if done.returncode else "")
     c.results["options_steps_per_s"] = {f"{line['actions']} actions, {line['many']}": line["steps_per_s"] for line in found}
     code, found, words = lines_of(c.tests / "twins_chess")
@@ -465,46 +467,6 @@ def dqn(c):
             c.check(True, f"web-agent {agents}, defaults, 1 M rows: us a step", round(1e6 * median([r["seconds"] for r in records[200:]])))
 
 
-def peers(c):
-    """Sums by kernels that read the other workers' memory: over CUDA IPC, and through pinned host memory."""
-    runs = Runs(c)
-    recipes = {"tiny": ["--steps", 60], "mixed": ["--steps", 12], "tiny-rl": ["--steps", 40],
-               "web-agent": ["--steps", 300, "--set", "agent=analysis"]}
-    for recipe, args in recipes.items():
-        if not c.wanted(recipe):
-            continue
-        want = runs.digest(recipe, *args, "--devices", "cuda:0")
-        for plane, place in (("peer", "on their GPUs, []"), ("pinned", "[] on their GPUs")):
-            for workers in (2, 3) if recipe != "tiny" else (2, 3, 4):
-                got, words, logs, records = runs.output(recipe, *args, "--devices", ",".join(["cuda:0"] * workers),
-                                                        env={"TANDEM_PLANE": plane})
-                told = [line for line in logs.splitlines() if "sums by kernels" in line]
-                c.check(got.get("digest") == want and len(told) == workers and all(place in line for line in told),
-                        f"{recipe}: {workers} workers, {plane}",
-                        f"{1e3 * median([r['seconds'] for r in records[5:]]):.1f} ms a step" if records else words[-300:])
-                if recipe == "web-agent" and records:
-                    c.check(set(records[-1]["phases"]) == {"step"} and "run eagerly" not in words, f"{recipe}: a step is one graph on each of {workers}, {plane}",
-                            list(records[-1]["phases"]))
-            step = args[1] // 2
-            for point in ("in-phase", "before-combine"):
-                got, words, _, _ = runs.output(recipe, *args, "--devices", "cuda:0,cuda:0,cuda:0", env={
-                    "TANDEM_PLANE": plane, "TANDEM_FAULT": f"{point} rank=1 step={step} do=kill"})
-                c.check(got.get("digest") == want and got.get("deaths", 0) >= 1,
-                        f"{recipe}: one of three killed {point} of step {step}, {plane}", got.get("digest", words)[:300])
-    # Wherever a kernel stands. No MPS: there a killed client takes the others' contexts with it.
-    for recipe, args, steps, gap in (("tiny", ["--steps", 4000, "--checkpoint-every", "1000"], 4000, (60, 180)),
-                                     ("web-agent", ["--steps", 6000, "--set", "agent=analysis", "--checkpoint-every", "100"], 6000, (150, 350))):
-        if not c.wanted(recipe):
-            continue
-        want = runs.digest(recipe, *args, "--devices", "cuda:0")
-        for plane in ("peer", "pinned"):
-            for what, often in ((signal.SIGKILL, gap), (signal.SIGSTOP, (steps // 4, steps // 3))):
-                output, hits = disturbed(runs, recipe, args, steps, often, what, {"TANDEM_PLANE": plane})
-                c.check(output.get("digest") == want and hits >= (1 if what == signal.SIGSTOP else 2), f"{recipe}: {hits} times {what.name} at a random moment, {plane}", output.get("digest", "")[:12])
-    left = subprocess.run(["pgrep", "-f", str(c.bin / "tandem-worker")], capture_output=True, text=True).stdout.split()
-    c.check(not left, "no worker is left", left)
-
-
 PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "shards": shards, "sms": sms, "executors": executors,
          "video": video, "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl, "peers": peers}
 
@@ -515,18 +477,26 @@ def main():
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--recipes", nargs="+")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-results.json"))
+    parser.add_argument("--minutes", type=float, default=8, help="peers: no run with faults begins later")
+    parser.add_argument("--kills", type=int, default=12, help="peers: so many in all")
+    parser.add_argument("--freezes", type=int, default=2, help="peers: so many in all")
+    parser.add_argument("--faults", choices=["only", "none"], help="peers: nothing but these, or none")
+    parser.add_argument("--so-far", type=pathlib.Path, help="peers: the --out of an earlier call, whose kills and freezes count")
     options = parser.parse_args()
     if not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0:
         print("error: no GPU here\n  why    nvidia-smi finds none\n  do     run this on a machine with an NVIDIA GPU", file=sys.stderr)
         sys.exit(2)
-    c = Checks(options.build.resolve() / "bin", options.build.resolve() / "tests", options.recipes)
+    c = Checks(options.build.resolve() / "bin", options.build.resolve() / "tests", options.recipes, options)
     for name, part in PARTS.items():
         if options.only in (None, name):
             begin = time.monotonic()
-            part(c)
+            try:
+                part(c)
+            except Exception:  # the other parts are worth their minutes
+                c.check(False, f"{name} came to its end", traceback.format_exc()[-2000:])
             c.results.setdefault("minutes", {})[name] = round((time.monotonic() - begin) / 60, 2)
             print(f"-- {name}: {c.results['minutes'][name]} minutes", flush=True)
-    options.out.write_text(json.dumps(c.results, indent=1))
+            c.save()
     print(f"{c.failed} of {len(c.results.get('checks', []))} checks failed; everything is in {options.out}")
     sys.exit(c.failed > 0)
 
