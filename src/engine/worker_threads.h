@@ -53,7 +53,7 @@ class WorkerThreads : public Watch {
     members.ranks.resize(shape_.ranges.size());
     std::iota(members.ranks.begin(), members.ranks.end(), 0);
     static const std::unique_ptr<PeerMemory> memory = host_peer_memory(cpu_device());
-    PeerSumLink::Options options{.required = true, .waits = true, .wait_ns = wait_ns};
+    PeerSumLink::Options options{.asked_for = "TANDEM_PLANE=peer", .waits = true, .wait_ns = wait_ns};
     options.note = options.log = [](const std::string&) {};
     auto link = std::make_unique<PeerSumLink>(
         std::move(members), peer_words(shape_, segment_), socket_peer_mail(std::move(sockets_[me])),
