@@ -1,6 +1,7 @@
 #include "engine/kept_state.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -45,14 +46,15 @@ std::vector<at::Tensor> in_stretches(const std::vector<NamedTensor>& tensors) {
   return stretches;
 }
 
-std::shared_ptr<std::byte> pinned_memory(size_t bytes) {
+// Refused: copies are slower and no less right.
+std::shared_ptr<std::byte> pinned_memory(size_t bytes, bool& refused) {
   constexpr size_t kHugePage = size_t{2} << 20;  // whole ones: pinned in a fraction of the time
   const size_t all = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kHugePage, all));
   if (!memory) throw std::bad_alloc();
   ::madvise(memory, all, MADV_HUGEPAGE);
   cpu_device().zero(memory, all);
-  device().pin(memory, all);  // refused: copies are slower and no less right
+  refused = !device().pin(memory, all);
   return {memory, [](std::byte* used) {
             device().unpin(used);
             std::free(used);
@@ -75,7 +77,13 @@ int64_t KeptState::most_on_device() {
 std::vector<at::Tensor> KeptState::on_host(const std::vector<at::Tensor>& stretches) {
   size_t bytes = 0;
   for (const at::Tensor& t : stretches) bytes += padded_bytes(t);
-  host_ = pinned_memory(bytes);
+  bool refused = false;
+  host_ = pinned_memory(bytes, refused);
+  if (refused)
+    note_ = fmt::format(
+        "the system refused to pin {:.1f} MB of memory for the state to roll back to: copies of it, one every "
+        "nan.rollback_every steps, are slower, the result is the same (raise the limit on locked memory, `ulimit -l`)",
+        static_cast<double>(bytes) * 1e-6);
   std::vector<at::Tensor> copies;
   std::byte* at = host_.get();
   for (const at::Tensor& t : stretches) {

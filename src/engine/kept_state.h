@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/job_state.h"
@@ -31,6 +33,8 @@ class KeptState {
   // Hashes of the copies as they were kept, in that order, where hashing them again would be slow; else empty.
   const std::vector<uint64_t>& hashes() const { return hashes_; }
   void forget_hashes() { hashes_.clear(); }  // the copies were written to
+  // For the user, once: the system refused to pin it.
+  std::string take_note() { return std::exchange(note_, ""); }
 
  private:
   void lay_out(const std::vector<NamedTensor>& now, const std::vector<at::Tensor>& stretches);
@@ -42,6 +46,7 @@ class KeptState {
   std::vector<NamedTensor> tensors_;
   std::vector<uint64_t> hashes_;
   bool queued_ = false;  // copies that may not have been made yet
+  std::string note_;
 };
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "engine/late_gpu.h"
 #include "engine/update.h"
 #include "kernels/cpu/state_hash.h"
 #include "nn/channels_last.h"
@@ -119,6 +120,26 @@ TEST(KeptState, ItsHashesAreThoseOfTheCopiesAndAreForgottenOnceTheseAreWrittenTo
         << kept[i].name;
   host.update->load(host.update->save());
   EXPECT_TRUE(host.update->kept_hashes().empty());
+}
+
+TEST(KeptState, SaysOnceThatTheSystemRefusedToPinItsMemory) {
+  struct NothingPinned : LateDevice {
+    using LateDevice::LateDevice;
+    bool pin(void*, size_t) override { return false; }
+  };
+  const std::vector<NamedTensor> now = {{"w", at::ones({1000})}};
+  LateStreams streams;
+  NothingPinned refusing(streams);
+  KeptState pinned(0), beside(4096), not_pinned(0);
+  pinned.keep(now);
+  use_device(refusing);
+  beside.keep(now);
+  not_pinned.keep(now);
+  use_device(cpu_device());
+  EXPECT_EQ(pinned.take_note(), "");
+  EXPECT_EQ(beside.take_note(), "");
+  EXPECT_NE(not_pinned.take_note().find("refused to pin"), std::string::npos);
+  EXPECT_EQ(not_pinned.take_note(), "");
 }
 
 TEST(KeptState, GoesToTheHostWhenItIsLargerThanTheLimit) {

@@ -66,7 +66,8 @@ class TrainLoop {
   // The same for one of several workers: what all know is reported by the first, what happened to one alone by that
   // one.
   std::vector<std::string> take_notes(bool first) {
-    std::vector<std::string> notes{first ? note_ : "", recipe_->take_note(), batches_->take_note()};
+    std::vector<std::string> notes{first ? note_ : "", recipe_->take_note(), batches_->take_note(),
+                                   update_.take_note()};
     std::erase(notes, "");
     return notes;
   }

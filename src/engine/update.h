@@ -60,6 +60,7 @@ class Update {
   // Hashes of its tensors, in that order, where they are known from when it was kept; else empty. A bit that has
   // flipped in host memory since does not show in them.
   const std::vector<uint64_t>& kept_hashes() const { return kept_.hashes(); }
+  std::string take_note() { return kept_.take_note(); }  // of this worker alone
 
  private:
   int64_t find_bad(std::span<const float> gradient) const;
