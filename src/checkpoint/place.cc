@@ -27,7 +27,8 @@ void refuse_linked_checkpoints(const stdfs::path& checkpoints_dir) {
   std::error_code none;  // no folder yet, or no right to list it: whoever uses it says so
   for (stdfs::directory_iterator entry(checkpoints_dir, none), end; !none && entry != end; entry.increment(none)) {
     const std::string name = entry->path().filename().string();
-    for (const char* ours : {"step-", ".tmp-step-", ".old-step-", ".drop-step-", "best", ".tmp-best", ".old-best"})
+    for (const char* ours :
+         {"step-", ".tmp-step-", ".old-step-", ".drop-step-", "best", ".tmp-best", ".old-best", "suspect-"})
       if (name.starts_with(ours)) refuse_link(entry->path());
   }
 }

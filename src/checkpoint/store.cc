@@ -24,6 +24,7 @@ constexpr char kTmp[] = ".tmp-step-";    // being built
 constexpr char kDrop[] = ".drop-step-";  // an old generation on its way out
 constexpr char kOld[] = ".old-step-";    // ".old-step-A-for-step-B": A makes way for B; put back if B never came
 constexpr char kFor[] = "-for-step-";
+constexpr char kSuspect[] = "suspect-";
 
 std::string digits_of(std::int64_t step) { return fmt::format("{:08d}", step); }
 std::string folder_of(std::int64_t step) { return "step-" + digits_of(step); }
@@ -228,6 +229,31 @@ void CheckpointStore::drop(const stdfs::path& dir) {
   } catch (const IoError& error) {
     warnings_.push_back(fmt::format("{} ({})", error.what(), error.why()));
   }
+}
+
+std::vector<stdfs::path> CheckpointStore::set_aside_after(std::int64_t step) {
+  std::vector<std::string> names;
+  std::string sure;
+  for (const std::int64_t one : steps()) {
+    if (one > step)
+      names.push_back(folder_of(one));
+    else
+      sure = folder_of(one);
+  }
+  if (best_step(*fs_, dir_).value_or(step) > step) names.push_back(kBestFolder);
+  std::vector<stdfs::path> aside;
+  for (const std::string& name : names) {
+    aside.push_back(dir_ / (kSuspect + name));
+    fs_->remove_all(aside.back());
+    fs_->rename(dir_ / name, aside.back());
+  }
+  if (names.empty()) return aside;
+  if (sure.empty())
+    fs_->remove_all(dir_ / kLatest);
+  else
+    replace_file(*fs_, dir_ / kLatest, sure + "\n");
+  fs_->fsync_dir(dir_);
+  return aside;
 }
 
 LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir, CheckpointParts parts) {

@@ -3,6 +3,7 @@
 //   checkpoints/step-00000200/{model.safetensors,state.safetensors.zst,manifest.json}
 //   checkpoints/best/             the one whose validation was the best (checkpoint/best.h)
 //   checkpoints/latest            names the folder saved last; for people and scripts, never trusted by a load
+//   checkpoints/suspect-step-...  set aside, since its weights may be wrong: never loaded unless it is named
 //
 // A checkpoint is built in .tmp-step-..., fsynced and renamed, so a crash at any moment leaves the one before as the
 // newest whole one. docs/run-folder.md gives the order of the calls and why.
@@ -67,6 +68,10 @@ class CheckpointStore {
   // over it, for it is no damage. IoError for what says nothing about the checkpoint (too many open files, no right to
   // read).
   LoadedCheckpoint load(const std::filesystem::path& dir, CheckpointParts parts = CheckpointParts::kAll);
+
+  // Later checkpoints, and `best` if it is of a later step, become suspect-*; those set aside before under that name
+  // go. Returns the new folders. Throws IoError.
+  std::vector<std::filesystem::path> set_aside_after(std::int64_t step);
 
   std::vector<std::int64_t> steps() const;  // of the folders that are there, ascending; not verified
   // At most: how well the state will compress is not known before.

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "checkpoint/best.h"
 #include "checkpoint/sample.h"
 #include "checkpoint/verify.h"
 
@@ -75,6 +76,25 @@ TEST(Checkpoint, SavedStepIsTheNewestAndAnAbandonedFutureGoes) {
   EXPECT_EQ(store.load(two.dir / "step-00000100").manifest.step, 100);
   store.save(Sample(150).contents());
   EXPECT_EQ(store.steps(), (Steps{100, 150}));
+}
+
+TEST(Checkpoint, SuspectOnesAreSetAsideAndTheNewestBeforeThemIsLoaded) {
+  TwoGenerations two;
+  CheckpointStore store(FileSystem::real(), two.dir.path(), 2);
+  EXPECT_TRUE(store.set_aside_after(200).empty());
+  keep_best(FileSystem::real(), two.dir.path(), two.dir / "step-00000200");
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(store.set_aside_after(150).front(), two.dir / "suspect-step-00000200");
+    const auto loaded = store.load_newest();
+    EXPECT_EQ(two.first.difference(*loaded), "");
+    EXPECT_TRUE(loaded->refused.empty());
+    EXPECT_EQ(two.second.difference(store.load(two.dir / "suspect-step-00000200")), "");
+    EXPECT_EQ(best_step(FileSystem::real(), two.dir.path()), std::nullopt);
+    store.save(two.second.contents());  // made anew, and suspect again
+  }
+  EXPECT_EQ(store.set_aside_after(50).size(), 2u);
+  EXPECT_FALSE(store.load_newest());
+  EXPECT_FALSE(stdfs::exists(two.dir / "latest"));
 }
 
 TEST(Checkpoint, InterruptedReplacementIsPutBackAtOpen) {

@@ -93,7 +93,7 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
                             : fmt::format("resume {} from the start: it has no checkpoint yet", run.dir().string()));
   // An older one must be named; the newest is what a resume takes anyway.
   const auto steps = CheckpointStore::reader(FileSystem::real(), run.checkpoints()).steps();
-  const fs::path named = checkpoint && manifest->step != steps.back() ? *checkpoint : fs::path();
+  const fs::path named = checkpoint && (steps.empty() || manifest->step != steps.back()) ? *checkpoint : fs::path();
   try {
     return start_run(command, recipe, devices, run.dir(), true, named);
   } catch (const Error& error) {

@@ -18,6 +18,7 @@
 
 namespace tandem {
 
+class ShardGroups;
 class ShardRunner;
 
 struct PhaseResult {
@@ -47,6 +48,8 @@ class PhaseExecutor : public Executor {
 };
 
 std::unique_ptr<Executor> make_serial(ShardRunner& shards);
+// With what is known of its passes already.
+std::unique_ptr<Executor> make_serial(ShardRunner& shards, std::unique_ptr<ShardGroups> groups);
 std::unique_ptr<Executor> make_lockstep(ShardRunner& shards);
 // Null where it can't be: the phase has no batched form, or its sums can't be made by the recipe.
 std::unique_ptr<Executor> make_batched(ShardRunner& shards, const PhaseRun& run);

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "config/gpu_memory.h"
+#include "engine/suspect_error.h"
 
 namespace tandem {
 namespace {
@@ -65,6 +66,7 @@ DeviceCombine& CapturedExecutor::device_combine() {
 }
 
 PhaseResult CapturedExecutor::run(const PhaseRun& run) {
+  if (!why_eager_.empty()) return run_serially(run);
   shards_.begin(run);
   shards_.state().use_contribution(0);
   shards_.keep_batches(true);
@@ -86,6 +88,15 @@ PhaseResult CapturedExecutor::run(const PhaseRun& run) {
     gpu_.trim();
   }
   return result;
+}
+
+PhaseResult CapturedExecutor::run_serially(const PhaseRun& run) {
+  if (!serial_) serial_ = make_serial(shards_, std::move(groups_));
+  if (std::exchange(trim_, false)) {
+    shards_.device().wait();
+    gpu_.trim();
+  }
+  return serial_->run(run);
 }
 
 void CapturedExecutor::run_shards(const PhaseRun& run) {
@@ -199,6 +210,7 @@ void CapturedExecutor::try_capture(const PhaseRun& run, const std::vector<at::Te
   if (refused.empty() && stage_inputs(run, run.step)) {
     if (replays_alike(run, eager, counts)) {
       ++agreed_;
+      groups_->was_equal(run.step);
       reset_scratch(run);
       device_combine().set_partial_sums(partials_);
       return;
@@ -282,13 +294,22 @@ void CapturedExecutor::use_eager(const Phase& phase, const std::string& why) {
   shards_.note(fmt::format("phase '{}' runs eagerly, not as one CUDA graph: {}", phase.name, why));
 }
 
+// The eager run went shard by shard. So where the graph has several to a pass, such passes are compared outside of it
+// first: that throws where they differ by themselves, with the layer.
 void CapturedExecutor::went_stale(const PhaseRun& run) {
-  throw Error(ExitCode::kFailed,
-              fmt::format("the CUDA graph of phase '{}' gives other bits than its calls at step {}", run.phase->name,
-                          run.step + 1),
-              "what run() does has changed since its capture: a condition on the step, a coefficient from the host",
-              "let the recipe say that the phase is not capturable (SupervisedRecipe::capturable), or set "
-              "TANDEM_GRAPHS=off, and begin anew: updates since the change may be wrong");
+  const int64_t equal_at = groups_->equal_at();
+  if (group_size_ > 1) groups_->compare(run);
+  const std::string passes = group_size_ > 1 ? fmt::format(", {} shards to a pass,", group_size_) : "";
+  throw SuspectError(
+      fmt::format("the CUDA graph of phase '{}'{} gives other bits than its calls shard by shard, at step {}",
+                  run.phase->name, passes, run.step),
+      fmt::format("{}what run() does has changed since its capture (a condition on the step, a coefficient from the "
+                  "host), or this GPU errs; they were equal at step {}, and what was trained since may be wrong",
+                  group_size_ > 1 ? "passes of as many shards outside the graph give the right bits, so " : "",
+                  equal_at),
+      "let the recipe say that the phase is not capturable (SupervisedRecipe::capturable); look at the memory of this "
+      "GPU: `tandem doctor`",
+      equal_at, "TANDEM_GRAPHS=off");
 }
 
 // As run_shard() leaves it, for shards of a replayed graph.

@@ -6,10 +6,11 @@
 // launch, and its combine, which sends nothing, comes before: afterwards nobody can join in this phase. With others,
 // the shards are one graph and the update another, unless the GPUs sum by themselves (DeviceCombine::queues_total):
 // then the sum is part of the step's graph, and the host only watches. Later steps are compared with eager runs now and
-// then (16, 32, 64,
-// ...): a graph that has served and differs ends the run. Eager runs go shard by shard; a graph has several shards to a
-// pass, where they give the same bits (engine/shard_groups.h). What can't be captured runs eagerly, and the run says
-// why.
+// then (16, 32, 64, ..., and every 4,096): a graph that has served and differs ends the run. What can't be captured
+// runs eagerly, and the run says why. Passes: a graph has several shards to a pass, where they give the same bits
+// (engine/shard_groups.h). The eager runs that it is compared with go shard by shard, so each such comparison is one of
+// passes too, and where it fails passes are compared with no graph around them, to see which of the two it is. A phase
+// that is not captured is handed to the serial executor, which has several shards to a pass as well.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,7 @@ class CapturedExecutor : public PhaseExecutor {
   Bits fingerprint(const PhaseRun& run, const Partials& partials);
   void reset_scratch(const PhaseRun& run);
   void use_eager(const Phase& phase, const std::string& why);
+  PhaseResult run_serially(const PhaseRun& run);
   [[noreturn]] void went_stale(const PhaseRun& run);
   DeviceCombine& device_combine();
 
@@ -93,9 +95,10 @@ class CapturedExecutor : public PhaseExecutor {
   Partials partials_;                              // where a graph leaves its sums
   std::vector<std::vector<int64_t>> host_counts_;  // what run() counted on the host during capture
   int branches_ = 1;                               // shards that run side by side in the graph
-  std::unique_ptr<ShardGroups> groups_;
-  int group_size_ = 1;      // shards to a pass in the graph
-  bool combining_ = false;  // told to whoever watches, before the step's graph had ended
+  std::unique_ptr<ShardGroups> groups_;            // serial_ has them then
+  std::unique_ptr<Executor> serial_;               // in place of this one, where the phase is not captured
+  int group_size_ = 1;                             // shards to a pass in the graph
+  bool combining_ = false;                         // told to whoever watches, before the step's graph had ended
   bool began_ = false, step_agreed_ = false;
   bool trim_ = false;          // give memory back at the end of this run
   int agreed_ = 0;             // times that the graph gave the bits of the eager run

@@ -128,6 +128,7 @@ PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
     return seconds;
   });
   if (compare && fingerprint(run, partials_) != eager) went_stale(run);
+  if (compare) groups_->was_equal(run.step);
   step_agreed_ = true;
   decision_ = outputs_.decision();
   floats_.assign(outputs_.floats().begin(), outputs_.floats().end());

@@ -1,6 +1,7 @@
 // engine/executor_serial.cc -- one pass after the other, each over one shard or over several (engine/shard_groups.h);
 // on a GPU the next one is queued while one runs.
 #include <algorithm>
+#include <utility>
 
 #include "engine/executor.h"
 #include "engine/shard_groups.h"
@@ -18,7 +19,8 @@ namespace {
 
 class SerialExecutor : public PhaseExecutor {
  public:
-  using PhaseExecutor::PhaseExecutor;
+  SerialExecutor(ShardRunner& shards, std::unique_ptr<ShardGroups> groups)
+      : PhaseExecutor(shards), groups_(std::move(groups)) {}
   PhaseResult run(const PhaseRun& run) override {
     if (!groups_) groups_ = std::make_unique<ShardGroups>(shards_, run);
     shards_.begin(run);
@@ -84,6 +86,10 @@ class SerialExecutor : public PhaseExecutor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_serial(ShardRunner& shards) { return std::make_unique<SerialExecutor>(shards); }
+std::unique_ptr<Executor> make_serial(ShardRunner& shards, std::unique_ptr<ShardGroups> groups) {
+  return std::make_unique<SerialExecutor>(shards, std::move(groups));
+}
+
+std::unique_ptr<Executor> make_serial(ShardRunner& shards) { return make_serial(shards, nullptr); }
 
 }  // namespace tandem

@@ -41,7 +41,8 @@ struct Outcome {
 
 thread_local TrainLoop* running = nullptr;  // in this thread
 thread_local bool capturing = false;
-std::atomic<int> sums_left = 0;  // by kernels that others kept waiting too long
+thread_local bool ran_a_shard = false;  // a NotingWalk, since the last capture began
+std::atomic<int> sums_left = 0;         // by kernels that others kept waiting too long
 
 void run_steps(TrainLoop& loop, int steps, Outcome& out) {
   running = &loop;
@@ -56,20 +57,23 @@ void run_steps(TrainLoop& loop, int steps, Outcome& out) {
 // While it lives, this process has an emulated GPU, which captures.
 struct OnEmulatedGpu {
   OnEmulatedGpu() {
-    auto made = std::make_unique<EmulatedGpu>([](const std::function<void()>& work) {
+    auto made = std::make_unique<EmulatedGpu>([this](const std::function<void()>& work) {
       std::map<std::string, at::Tensor> before;
       for (const auto& [name, tensor] : everything(*running)) before[name] = tensor.clone();
       capturing = true;
+      ran_a_shard = false;
       work();
       capturing = false;
       at::NoGradGuard no_grad;
       for (const auto& [name, tensor] : everything(*running)) tensor.copy_(before.at(name));
+      if (refuses_updates && !ran_a_shard) throw std::runtime_error("no updates here");
     });
     gpu = made.get();
     use_gpu(std::move(made));
   }
   ~OnEmulatedGpu() { use_gpu(nullptr); }
   EmulatedGpu* gpu;
+  bool refuses_updates = false;  // of a NotingWalk
 };
 
 class Executors : public ::testing::Test {
@@ -339,6 +343,58 @@ TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
     EXPECT_NE(got.notes[0].find("phase 'walk' runs eagerly"), std::string::npos) << got.notes[0];
     EXPECT_NE(got.notes[0].find(why), std::string::npos) << got.notes[0];
   }
+}
+
+// From step 20 on its inputs are longer.
+struct GrowingWalk : WalkRecipe {
+  using WalkRecipe::WalkRecipe;
+  std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override {
+    if (phase.id == 0) return {};
+    return {at::full({context.step < 20 ? 2 : 3}, 0.1f)};
+  }
+  void run(const Phase& phase, ShardContext& context) override {
+    if (phase.id == 0) return WalkRecipe::run(phase, context);
+    const at::Tensor seen = (context.state(position) + context.inputs()[0].sum()).unsqueeze(0);
+    const at::Tensor loss = (net->forward(seen) - 1).pow(2).sum() / static_cast<double>(kShards);
+    context.backward(loss);
+    context.add(0, loss.detach());
+  }
+};
+
+TEST_F(Executors, APhaseWhoseInputsChangeTheirSizesRunsEagerlyFromThenOnAndSaysWhy) {
+  const WalkSettings settings;
+  Outcome want, got;
+  run_steps(*alone_of<GrowingWalk>(settings), kSteps, want);
+  OnEmulatedGpu on;
+  auto loop = alone_of<GrowingWalk>(settings);
+  run_steps(*loop, 20, got);
+  EXPECT_TRUE(got.notes.empty());
+  run_steps(*loop, kSteps - 20, got);
+  expect_same(want, got);
+  ASSERT_EQ(got.notes.size(), 1u);
+  EXPECT_NE(got.notes[0].find("phase 'learn' runs eagerly"), std::string::npos) << got.notes[0];
+  EXPECT_NE(got.notes[0].find("inputs change their sizes"), std::string::npos) << got.notes[0];
+}
+
+struct NotingWalk : WalkRecipe {
+  using WalkRecipe::WalkRecipe;
+  void run(const Phase& phase, ShardContext& context) override {
+    ran_a_shard = true;
+    WalkRecipe::run(phase, context);
+  }
+};
+
+TEST_F(Executors, AnUpdateThatCannotBeCapturedRunsEagerlyBesideGraphsOfItsShards) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  OnEmulatedGpu on;
+  on.refuses_updates = true;
+  for (const Outcome& got : workers<NotingWalk>(settings, {{0, 2}, {2, 6}}, Between::kGpus)) {
+    expect_same(want, got);
+    ASSERT_EQ(got.notes.size(), 1u);
+    EXPECT_EQ(got.notes[0], "the update of phase 'learn' runs eagerly: no updates here");
+  }
+  EXPECT_GT(on.gpu->replays, 2 * kSteps);
 }
 
 TEST_F(Executors, UpdatesThatAreNoNumbersAreSkippedAlike) {

@@ -20,10 +20,11 @@ struct PhaseRun {
   int64_t pass = 0;  // of the set
 };
 
-// When the phase runs for the 16th, 32nd, 64th, ... time, its fast way is compared with the plain one again.
+// When the phase runs for the 16th, 32nd, 64th, ... time, and every 4,096 times, its fast way is compared with the
+// plain one again.
 inline bool compares_again(const PhaseRun& run) {
   const int64_t number = run.step / run.phase->every;
-  return number >= 16 && (number & (number - 1)) == 0;
+  return number >= 16 && ((number & (number - 1)) == 0 || number % 4096 == 0);
 }
 
 }  // namespace tandem

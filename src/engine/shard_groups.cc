@@ -11,6 +11,7 @@
 #include "engine/cpu_peak.h"
 #include "engine/device_state.h"
 #include "engine/gpu_device.h"
+#include "engine/suspect_error.h"
 #include "hardware/machine.h"
 #include "kernels/tree_kernels.h"
 #include "reduce/exact_sum.h"
@@ -42,6 +43,17 @@ bool ran_out_of_memory(const std::exception& error) {
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Hashes of all that this worker's shards have as their state, in host memory too.
+std::vector<uint64_t> state_bits(ShardRunner& shards) {
+  std::vector<uint64_t> bits;
+  for (int shard = shards.mine().first; shard < shards.mine().last; ++shard)
+    for (const NamedTensor& field : shards.state().shard_state(shard)) {
+      Device& home = field.tensor.is_cuda() ? shards.device() : cpu_device();
+      bits.push_back(home.state_hash(field.tensor.data_ptr(), static_cast<int64_t>(field.tensor.nbytes())));
+    }
+  return bits;
+}
 
 }  // namespace
 
@@ -90,6 +102,7 @@ void ShardGroups::compare(const PhaseRun& run) {
   if (!possible()) return;
   shards_.keep_batches(true);
   GpuDevice* const gpu = shards_.gpu();
+  const Bits state = agreed_ ? Bits() : state_bits(shards_);
   Bits alone;
   if (gpu) {
     gpu->begin_peak();
@@ -100,6 +113,10 @@ void ShardGroups::compare(const PhaseRun& run) {
     alone = run_all(run, 1);
     if (size_ == 0) size_ = by_memory(peak.bytes());
   }
+  if (!agreed_ && state_bits(shards_) != state)
+    throw std::logic_error("phase '" + run.phase->name + "' changes its shards' state" +
+                           (run.phase->changes_state ? " in host memory: only what lies on the device is put back"
+                                                     : ": let it say changes_state"));
   if (size_ == 1) return one_by_one(run, "there is no memory for a second shard");
   compare_with(run, alone);
 }
@@ -110,16 +127,11 @@ void ShardGroups::compare_with(const PhaseRun& run, const Bits& alone) {
       const Bits together = run_all(run, size_);
       if (together == alone) {
         agreed_ = true;
+        equal_at_ = run.step;
         return;
       }
-      if (agreed_)
-        throw Error(ExitCode::kFailed,
-                    fmt::format("phase '{}' gave other bits for {} shards in one pass than for one by one, at step {}",
-                                run.phase->name, size_, run.step),
-                    "passes of several shards gave the same bits before, so what they gave since may be wrong",
-                    "look at this GPU's memory (`tandem doctor`); set shards_per_pass = 1 and resume from an earlier "
-                    "checkpoint");
-      fall_back(run, alone, together);
+      if (agreed_) differs_now(run);
+      fall_back(run);
     } catch (const std::exception& error) {
       if (agreed_) throw;
       if (!ran_out_of_memory(error))  // one by one it went well a moment ago
@@ -186,30 +198,54 @@ int ShardGroups::by_memory(size_t pass_bytes) const {
   return asked > 0 ? static_cast<int>(fit) : static_cast<int>((shards_.count() + passes - 1) / passes);  // equal ones
 }
 
-// Finds where the bits part, and lets that layer run its shards one by one, or else the phase.
-void ShardGroups::fall_back(const PhaseRun& run, const Bits& alone, const Bits& together) {
+// Runs both ways once more, to see where the bits part.
+ShardGroups::Difference ShardGroups::find_difference(const PhaseRun& run) {
   Trace first(shards_.device()), second(shards_.device());
-  run_all(run, 1, &first);
-  run_all(run, size_, &second);
+  const Bits alone = run_all(run, 1, &first), together = run_all(run, size_, &second);
   const size_t calls = std::min(first.seen().size(), second.seen().size());
   for (size_t i = 0; i < calls; ++i) {
     const Trace::Seen &one = first.seen()[i], &many = second.seen()[i];
     if (one.layer == many.layer && one.what == many.what && one.shards == many.shards) continue;
+    Difference found{.layer_name = one.layer, .what = one.what};
     const bool of_layer = one.what == "output" || one.what == "gradient of the input";
-    ShardAware* const layer = of_layer && one.layer == many.layer ? shards_.state().shard_aware(one.layer) : nullptr;
-    if (!layer || layer->one_by_one())
-      return one_by_one(run, fmt::format("the {} of layer '{}' depends on the rows of other shards: an operator {} it "
-                                         "mixes rows",
-                                         one.what, one.layer, one.what == "input" ? "before" : "around"));
-    layer->use_one_by_one();
-    return shards_.note(
-        fmt::format("layer '{}' of phase '{}' runs shard by shard: the {} of {} shards at once has other "
-                    "bits than that of each alone",
-                    one.layer, run.phase->name, one.what, size_));
+    if (of_layer && one.layer == many.layer) found.layer = shards_.state().shard_aware(one.layer);
+    if (found.layer && found.layer->one_by_one()) found.layer = nullptr;
+    found.words =
+        found.layer ? fmt::format("the {} of {} shards at once has other bits than that of each alone", one.what, size_)
+                    : fmt::format(
+                          "the {} of layer '{}' depends on the rows of other shards: an operator {} it mixes "
+                          "rows",
+                          one.what, one.layer, one.what == "input" ? "before" : "around");
+    return found;
   }
   if (alone.size() != together.size() || calls == 0 || first.seen().size() != second.seen().size())
-    return one_by_one(run, "it does something else for several shards than for one");
-  one_by_one(run, "its layers agree, but the gradients of their parameters, its losses or its counts do not");
+    return {.words = "it does something else for several shards than for one"};
+  return {.again = alone != together,
+          .words = "its layers agree, but the gradients of their parameters, its losses or its counts do not"};
+}
+
+// Lets the layer where the bits part run its shards one by one, or else the phase.
+void ShardGroups::fall_back(const PhaseRun& run) {
+  const Difference found = find_difference(run);
+  if (!found.layer) return one_by_one(run, found.words);
+  found.layer->use_one_by_one();
+  shards_.note(
+      fmt::format("layer '{}' of phase '{}' runs shard by shard: {}", found.layer_name, run.phase->name, found.words));
+}
+
+void ShardGroups::differs_now(const PhaseRun& run) {
+  const Difference found = find_difference(run);
+  const std::string where = !found.again
+                                ? "a second comparison found no difference: a unit or a cell that errs at times"
+                            : found.layer ? fmt::format("layer '{}': {}", found.layer_name, found.words)
+                                          : found.words;
+  throw SuspectError(
+      fmt::format("phase '{}' gave other bits for {} shards in one pass than for one by one, at step {}",
+                  run.phase->name, size_, run.step),
+      fmt::format("{}; such passes gave the same bits at step {}, so what was trained since may be wrong", where,
+                  equal_at_),
+      fmt::format("look at the memory of this {}: `tandem doctor`", shards_.gpu() ? "GPU" : "machine"), equal_at_,
+      "--set shards_per_pass=1");
 }
 
 void ShardGroups::one_by_one(const PhaseRun& run, const std::string& why) {

@@ -204,6 +204,10 @@ void TrainLoop::check_phases() const {
     if (phase.every < 1) throw std::logic_error("phase '" + phase.name + "' would never run");
     if (phase.exchange && phase.all_to_all > 0)
       throw std::logic_error("phase '" + phase.name + "' sends messages and rows to all: it can do one of them");
+    if (phase.grouped && phase.gradients && phase.changes_state)
+      throw std::logic_error("phase '" + phase.name +
+                             "' runs several shards in one pass, has gradients and changes state: after a NaN its "
+                             "shards run again one by one, which would change the state twice");
   }
   if (sends(phases_.back()))
     throw std::logic_error("the last phase of a step can't send messages: nobody would read them");

@@ -28,6 +28,7 @@
 #include "engine/slow_worker.h"
 #include "engine/snapshot.h"
 #include "engine/step_times.h"
+#include "engine/suspect_error.h"
 #include "engine/train_loop.h"
 #include "engine/usage.h"
 #include "engine/worker_hello.h"
@@ -454,10 +455,13 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
   const char* const channel_fd = std::getenv("TANDEM_WORKER_FD") ? "TANDEM_WORKER_FD" : "TANDEM_SEAT_FD";
   Channel channel(static_cast<int>(number_from_launcher(channel_fd)));
   const auto fail = [&](const Error& error) {
-    channel.send({{"fatal", static_cast<int>(error.code())},
-                  {"what", error.what()},
-                  {"why", error.why()},
-                  {"do", error.todo()}});
+    nlohmann::json words{
+        {"fatal", static_cast<int>(error.code())}, {"what", error.what()}, {"why", error.why()}, {"do", error.todo()}};
+    if (const auto* suspect = dynamic_cast<const SuspectError*>(&error)) {
+      words["equal_at"] = suspect->equal_at();
+      words["resume_with"] = suspect->resume_with();
+    }
+    channel.send(words);
     return static_cast<int>(error.code());
   };
   const auto lost = [&](const char* kind, const std::string& why, ExitCode code) {

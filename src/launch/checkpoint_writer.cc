@@ -65,11 +65,13 @@ void CheckpointWriter::start(CheckpointContents contents, int buffer, double sta
   changed_.notify_all();
 }
 
+void CheckpointWriter::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !busy_; });
+}
+
 CheckpointReport CheckpointWriter::save_now(CheckpointContents contents, double stall) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !busy_; });
-  }
+  finish();
   CheckpointReport report = write({std::move(contents), -1, stall});
   if (report.saved) last_saved_step_ = report.step;
   return report;

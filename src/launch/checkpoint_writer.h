@@ -50,8 +50,9 @@ class CheckpointWriter {
 
   // What `contents` views must stay unchanged until the report comes.
   void start(CheckpointContents contents, int buffer, double stall_seconds, double now_seconds);
-  // Waits for a write under way, whose report is left for poll(), then writes and waits.
+  // After finish(), writes and waits.
   CheckpointReport save_now(CheckpointContents contents, double stall_seconds);
+  void finish();                              // waits for a write under way, whose report is left for poll()
   std::optional<CheckpointReport> poll();     // the next finished report
   int event_fd() const { return event_fd_; }  // readable when a report has come
   int64_t last_saved_step() const { return last_saved_step_; }

@@ -25,7 +25,7 @@ constexpr double kLastWordsSeconds = 0.5;
 void Launcher::save_what_there_is() {
   record_->report_checkpoints(*pool_);
   const int64_t step = pool_->base_step();
-  const bool here = step >= 0 && transport_->gathered(pool_->base());
+  const bool here = step >= 0 && transport_->gathered(pool_->base()) && !(suspect_ && step > suspect_->equal_at);
   if (!std::exchange(saved_last_, true) && step > record_->writer().last_saved_step() && here) {
     try {
       record_->save_last(*pool_);
@@ -54,11 +54,26 @@ void Launcher::give_up(const Error& error) {
     if (worker->running()) read_channel(*worker);
   if (record_ && said_first_lines_) {
     save_what_there_is();
+    const std::string go_on = suspect_ ? set_suspects_aside() : "";
     end_guard();
     end_speed();
     record_->fail(error, figures());
+    if (!go_on.empty()) throw Error(error.code(), error.what(), error.why(), go_on + "; " + error.todo());
   }
   throw error;
+}
+
+// So that a plain resume goes on from before. Returns how to.
+std::string Launcher::set_suspects_aside() {
+  const std::optional<int64_t> sure = record_->set_aside_after(*pool_, suspect_->equal_at);
+  const std::string id = shell_word(read_run_json(request_.run_dir).value("id", request_.run_dir.string()));
+  const bool variable = suspect_->resume_with.starts_with("TANDEM_");
+  const std::string command = variable ? fmt::format("{} {} resume {}", suspect_->resume_with, request_.program, id)
+                                       : fmt::format("{} resume {} {}", request_.program, id, suspect_->resume_with);
+  if (!sure)
+    return fmt::format("`{}` begins anew: there is no checkpoint from before step {}", command, suspect_->equal_at + 1);
+  return fmt::format("`{}` goes on from checkpoints/step-{:08}, the newest from before step {}", command, *sure,
+                     suspect_->equal_at + 1);
 }
 
 int Launcher::end() {

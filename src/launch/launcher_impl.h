@@ -98,6 +98,7 @@ class Launcher {
   std::string stop_words() const;
   int end_unbegun();
   void save_what_there_is();
+  std::string set_suspects_aside();
   nlohmann::json figures() const;
   std::string device_names() const;
   [[noreturn]] void give_up(const Error& error);
@@ -126,6 +127,11 @@ class Launcher {
   StallWatch stalls_;
   LiveState live_;
   std::optional<Error> fatal_;
+  struct Suspect {  // what was trained after this step may be wrong (engine/suspect_error.h)
+    int64_t equal_at;
+    std::string resume_with;
+  };
+  std::optional<Suspect> suspect_;
 
   uint64_t snapshots_in_generation_ = 0;
   bool target_posted_ = false, save_asked_ = false, checkpoint_due_ = false, snapshot_asked_ = false;

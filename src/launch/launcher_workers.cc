@@ -94,6 +94,8 @@ void Launcher::heard(WorkerHandle& worker, Message& message) {
     return;
   }
   if (body.contains("fatal")) {
+    if (body.contains("equal_at") && (!suspect_ || body.at("equal_at").get<int64_t>() < suspect_->equal_at))
+      suspect_ = {body.at("equal_at"), body.at("resume_with")};
     if (!fatal_)
       fatal_.emplace(static_cast<ExitCode>(body.at("fatal").get<int>()), body.at("what").get<std::string>(),
                      body.at("why").get<std::string>(), body.at("do").get<std::string>());

@@ -71,6 +71,8 @@ class RunRecord {
   // Writes the summary, prints the object if asked, returns the code.
   int finish(int code, const std::string& status, const SnapshotPool* pool, const nlohmann::json& extra);
   void fail(const Error& error, const nlohmann::json& extra);
+  // Checkpoints of later steps are suspect: no resume is to take them. Returns the newest of the others.
+  std::optional<int64_t> set_aside_after(SnapshotPool& pool, int64_t step);
 
  private:
   void put_best_right(const LoadedCheckpoint& checkpoint);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "engine/supervised.h"
 #include "shard_data.h"
@@ -11,6 +13,22 @@ namespace tandem {
 namespace {
 
 bool is_resnet(const ShardSettings& s) { return s.model.starts_with("resnet"); }
+
+// Sample 31 is a token shorter than the others.
+class ShortSample : public Dataset {
+ public:
+  explicit ShortSample(const TextOptions& options) : options_(options) {}
+  int64_t size() const override { return options_.samples; }
+  std::string name() const override { return "sentences of two lengths"; }
+  std::vector<at::Tensor> load(std::span<const int64_t> samples, const RandomKey&) const override {
+    const bool among = std::ranges::find(samples, 31) != samples.end();
+    const at::Tensor text = at::zeros({std::ssize(samples), options_.tokens - among}, at::kLong);
+    return {text, text};
+  }
+
+ private:
+  TextOptions options_;
+};
 
 class ModelRecipe : public SupervisedRecipe {
  public:
@@ -27,14 +45,18 @@ class ModelRecipe : public SupervisedRecipe {
                             .classes = resnet_options(settings_).classes,
                             .resident = settings_.resident});
     const TransformerOptions o = transformer_options(settings_);
-    return make_text({.samples = settings_.samples,
-                      .tokens = o.tokens,
-                      .vocabulary = o.vocabulary == gpt2_small().vocabulary ? 50257 : o.vocabulary,
-                      .causal = o.causal,
-                      .resident = settings_.resident});
+    const TextOptions text{.samples = settings_.samples,
+                           .tokens = o.tokens,
+                           .vocabulary = o.vocabulary == gpt2_small().vocabulary ? 50257 : o.vocabulary,
+                           .causal = o.causal,
+                           .resident = settings_.resident};
+    if (settings_.wrong == "sample") return std::make_unique<ShortSample>(text);
+    return make_text(text);
   }
   at::Tensor forward(const Batch& batch, ShardContext& context) override {
-    const at::Tensor output = net_->forward(batch, context);
+    Batch given = batch;
+    if (settings_.wrong == "mask") given.tensors[1] = given.tensors[1].slice(1, 1);
+    const at::Tensor output = net_->forward(given, context);
     const bool mixes = settings_.mixes_from > 0 && context.step >= settings_.mixes_from;
     return mixes ? output - output.mean(0, true) : output;
   }
@@ -59,6 +81,7 @@ void ShardSettings::describe(Describer& d) {
   d.key("plain", plain, "torch's own layers, shard by shard");
   d.key("mixes_rows", mixes_rows, "the model subtracts the mean over all rows: a fault");
   d.key("mixes_from", mixes_from, Range::at_least(0), "the same of its outputs, from this step on; 0: never");
+  d.key("wrong", wrong, Choices{{"nothing", "sample", "mask"}}, "what has another size than it should");
   d.key("resident", resident, "the data stays on the device", Role::kRunning);
   d.key("layers", layers, Range::at_least(0), "of a transformer, or blocks of each stage; 0: the model's own");
   d.key("width", width, Range::at_least(0), "of a transformer, or of the first stage; 0: the model's own");

@@ -10,7 +10,7 @@
 namespace tandem {
 
 struct ShardSettings : RecipeSettings {
-  std::string model = "gpt";
+  std::string model = "gpt", wrong = "nothing";
   bool plain = false, mixes_rows = false, resident = false;
   // 0: as the model has it by itself.
   int64_t layers = 0, width = 0, tokens = 0, vocabulary = 0, side = 0, classes = 0, head_chunk = 0;

@@ -4,6 +4,7 @@
 """
 import json
 import pathlib
+import re
 import unittest
 
 import run_test
@@ -12,7 +13,8 @@ from run_test import BIN, Case  # noqa: E402  (takes the folder from the command
 run_test.TANDEM = BIN.parent / "tests" / "shard_models"
 SMALL = ["--set", "shards=5", "--set", "batch_size=10", "--set", "samples=44", "--set", "tokens=12", "--set", "vocabulary=24", "--set", "side=8",
          "--set", "classes=10", "--set", "layers=1", "--seed", 7]
-MODELS = {"gpt": ["--set", "model=gpt", "--set", "width=32"], "resnet": ["--set", "model=resnet", "--set", "width=8"]}
+MODELS = {"gpt": ["--set", "model=gpt", "--set", "width=32"], "bert": ["--set", "model=bert", "--set", "width=32"],
+          "resnet": ["--set", "model=resnet", "--set", "width=8"]}
 
 
 class Kills(Case):
@@ -39,19 +41,39 @@ class Kills(Case):
 
 
 class Comparisons(Case):
-    def test_a_pass_that_differs_later_ends_the_run_of_all_workers_and_what_it_says_to_do_goes_on(self):
-        for model in MODELS:
-            for devices, shards in (("cpu:1", 5), ("cpu:2", "[23]")):
-                with self.subTest(model=model, devices=devices):
-                    failed = self.tandem("train", "shards", *MODELS[model], *SMALL, "--set", "mixes_from=5", "--steps", 40,
-                                         "--devices", devices, "--checkpoint-every", "10 steps", "--run-dir", f"{model}-{devices}", code=1)
-                    self.assertRegex(failed.stderr, rf"error: .*phase 'learn' gave other bits for {shards} shards in one pass than for "
-                                                    r"one by one, at step 16\n")
-                    self.assert_explains(failed, "may be wrong", "set shards_per_pass = 1 and resume from an earlier checkpoint")
-                    run = json.loads((self.dir / f"{model}-{devices}" / "run.json").read_text())
-                    self.assertEqual(run["status"], "failed")
-                    done = self.tandem("resume", f"{model}-{devices}", "--set", "shards_per_pass=1", "--steps", 40, "--json")
-                    self.assertEqual(json.loads(done.stdout)["step"], 40)
+    def failed_and_clean(self, model, devices, mixes_from):
+        args = ["train", "shards", *MODELS[model], *SMALL, "--set", f"mixes_from={mixes_from}", "--steps", 40, "--devices", devices]
+        clean = json.loads(self.tandem(*args, "--set", "shards_per_pass=1", "--json").stdout)
+        failed = self.tandem(*args, "--checkpoint-every", "10 steps", "--run-dir", f"{model}-failed", code=1)
+        self.assertEqual(json.loads((self.dir / f"{model}-failed" / "run.json").read_text())["status"], "failed")
+        return failed, clean
+
+    def go_on_as_told(self, failed):
+        told = re.search(r"`\S+ (resume \S+ --set shards_per_pass=1)`", failed.stderr)
+        self.assertIsNotNone(told, failed.stderr)
+        done = self.tandem(*told[1].split(), "--json")
+        return json.loads(done.stdout), done.stderr
+
+    def test_a_pass_that_differs_later_ends_the_run_and_the_checkpoint_that_it_names_goes_on_to_the_right_bits(self):
+        for model, devices, shards in (("gpt", "cpu:1", "5"), ("resnet", "cpu:2", "[23]")):
+            with self.subTest(model=model, devices=devices):
+                failed, clean = self.failed_and_clean(model, devices, mixes_from=17)
+                self.assertRegex(failed.stderr, rf"error: .*phase 'learn' gave other bits for {shards} shards in one pass than for "
+                                                r"one by one, at step 32\n")
+                self.assertRegex(failed.stderr, r"why .*layer '\w+.* the same bits at step 16, so what was trained since may be wrong\n")
+                self.assertRegex(failed.stderr, r"do .*goes on from checkpoints/step-00000010, .*memory of this machine")
+                left = {entry.name for entry in (self.dir / f"{model}-failed" / "checkpoints").iterdir()}
+                self.assertEqual(left - {"suspect-step-00000030"}, {"latest", "step-00000010", "suspect-step-00000020"})
+                done, said = self.go_on_as_told(failed)
+                self.assertIn("resumed from step 10", said)
+                self.assert_bits(done["digest"], clean["digest"], said)
+
+    def test_a_pass_that_differs_before_the_first_checkpoint_is_old_enough_begins_anew(self):
+        failed, clean = self.failed_and_clean("gpt", "cpu:1", mixes_from=5)
+        self.assertIn("begins anew: there is no checkpoint from before step 2", failed.stderr)
+        done, said = self.go_on_as_told(failed)
+        self.assertIn("the run begins at step 0", said)
+        self.assert_bits(done["digest"], clean["digest"], said)
 
     def test_how_many_shards_shared_a_pass_is_in_the_run_s_record(self):
         for most, want in ((0, 5), (2, 2), (1, 1)):
@@ -59,6 +81,16 @@ class Comparisons(Case):
                                "--devices", "cpu:1")
             run = json.loads((pathlib.Path(json.loads(done.stdout)["dir"]) / "run.json").read_text())
             self.assertEqual([worker["shards_in_pass"] for worker in run["extra"]["usage"]], [want])
+
+
+class Input(Case):
+    def test_sizes_that_do_not_fit_end_the_run_with_code_2_and_what_was_given(self):
+        for model, setting, words in (("gpt", "wrong=sample", ("int64 [2, 11] in the batch that begins with sample", "pad or cut the samples")),
+                                      ("bert", "wrong=mask", ("was given a mask of [", "11]")),
+                                      ("gpt", "batch_size=11", ("11", "5 shards"))):
+            with self.subTest(setting=setting):
+                done = self.tandem("train", "shards", *MODELS[model], *SMALL, "--set", setting, "--steps", 12, "--devices", "cpu:1", code=2)
+                self.assert_explains(done, *words)
 
 
 if __name__ == "__main__":
