@@ -1,5 +1,5 @@
-"""The recipe dqn on Gymnasium environments, through the real programs: one digest on any workers and through kills of
-worker and environment; failures are named; what can't be learned is refused.
+"""The recipes dqn and ppo on Gymnasium environments, through the real programs: one digest on any workers and through
+kills of worker and environment; failures are named; what can't be learned is refused.
 
     python3 gym_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
@@ -199,6 +199,20 @@ class Eval(Gym):
         self.assertEqual(json.loads((self.dir / "seven/run.json").read_text())["extra"]["average_return"], 7)
         look = self.tandem("monitor", "seven", "--snapshot", "--no-history").stdout
         self.assertIn("return 7", look)
+
+
+class PolicyGradient(Gym):
+    SMALL = ["--set", "shards=2", "--num-envs", 2, "--set", "ppo.horizon=32", "--batch-size", 16, "--set", "ppo.epochs=2",
+             "--set", "net.hidden=[16]", "--seed", 5, "--set", f"env.python={sys.executable}"]
+
+    def test_ppo_on_cartpole_and_pendulum_has_one_digest_on_one_and_two_workers_and_is_judged(self):
+        for environment in ("gym:CartPole-v1", "gym:Pendulum-v1"):  # discrete and continuous actions
+            runs = [json.loads(self.tandem("train", "ppo", *self.SMALL, "--steps", 20, "--env", environment, "--devices", devices,
+                                           "--json").stdout) for devices in ("cpu:1", "cpu:2")]
+            self.assert_bits(runs[1]["digest"], runs[0]["digest"], environment)
+            found = json.loads(self.tandem("eval", runs[0]["run"], "--episodes", 4, "--json").stdout)["agents"][environment]
+            self.assertEqual((found["episodes"], found["digest"]), (4, runs[0]["digest"]))
+            self.assertGreater(found["length"], 1)
 
 
 class BadInput(Gym):

@@ -4,13 +4,17 @@ checked, refused and noticed when they change; evaluation with a look-ahead verd
     python3 options_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import csv
+import datetime
 import json
 import math
+import os
 import pathlib
 import random
+import subprocess
+import sys
 import unittest
 
-from run_test import Case  # noqa: E402  (takes the folder from the command line)
+from run_test import BIN, TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 SMALL = ["--set", "shards=4", "--set", "environments=4", "--set", "ppo.horizon=16", "--batch-size", 64, "--set", "ppo.epochs=2",
          "--set", "net.width=16", "--set", "net.layers=2", "--set", "net.heads=2", "--set", "net.head_hidden=[16]",
@@ -19,13 +23,36 @@ EVERY = ["--set", "validation.every=8 steps"]
 
 
 def weekdays(count, year=2021):
-    import datetime
     day, found = datetime.date(year, 1, 4), []
     while len(found) < count:
         if day.weekday() < 5:
             found.append(day.isoformat())
         day += datetime.timedelta(days=1)
     return found
+
+
+def black_scholes(call, spot, strike, years, volatility, rate=0.03):
+    below = lambda x: math.erfc(-x / math.sqrt(2)) / 2  # noqa: E731
+    one = (math.log(spot / strike) + (rate + volatility ** 2 / 2) * years) / (volatility * math.sqrt(years))
+    two, discounted = one - volatility * math.sqrt(years), strike * math.exp(-rate * years)
+    return spot * below(one) - discounted * below(two) if call else discounted * below(-two) - spot * below(-one)
+
+
+def write_chain(folder, symbol, strikes=1.0, days=None):
+    """SYM_options.csv for the bars of a symbol: a month to go, bid and ask 4 % apart, strikes in other units if wanted."""
+    with open(folder / f"{symbol}.csv", newline="") as file:
+        bars = [(row["date"], float(row["close"])) for row in csv.DictReader(file)]
+    with open(folder / f"{symbol}_options.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["date", "expiry", "strike", "type", "bid", "ask", "open_interest"])
+        for date, close in bars[:days]:
+            expiry = datetime.date.fromisoformat(date) + datetime.timedelta(days=30)
+            for step in range(-4, 5):
+                strike = close * (1 + 0.02 * step)
+                for kind in ("call", "put"):
+                    middle = black_scholes(kind == "call", close, strike, 30 / 365, 0.3 - 0.05 * step / 4)
+                    writer.writerow([date, expiry, f"{strike * strikes:.4f}", kind, f"{middle * strikes * 0.98:.6f}",
+                                     f"{middle * strikes * 1.02:.6f}", 7])
 
 
 class Options(Case):
@@ -81,13 +108,19 @@ class Digest(Options):
         self.assertEqual([r["step"] for r in records if "forecast_loss" in r["metrics"]], list(range(1, 9)))
 
     def test_flags_are_spelled_as_the_guide_does(self):
-        shown = json.loads(self.tandem("config", "show", "options", "--json", "--num_episodes", "5000", "--batch_size=256",
-                                       "--seeds", 3, "--walk-forward", 4).stdout)
-        text = json.dumps(shown)
-        for key in ("episodes", "batch_size", "walk_forward", "seeds"):
-            self.assertIn(key, text)
-        done = self.tandem("train", "options", "--num_gpus", 9, "--num_episodes", 10, code=2)
-        self.assert_explains(done)
+        for spelling in (["--num_episodes", 1234, "--batch_size=256", "--walk_forward", 4],
+                         ["--num-episodes=1234", "--batch-size", 256, "--walk-forward=4"]):
+            shown = json.loads(self.tandem("config", "show", "options", "--json", *spelling, "--seeds", 3).stdout)["values"]
+            self.assertEqual([shown[key] for key in ("episodes", "batch_size", "walk_forward", "seeds")], [1234, 256, 4, 3])
+
+    def test_nine_gpus_of_a_machine_with_two_are_refused_by_name(self):
+        fakes, script = BIN.parent / "tests", self.dir / "machine.json"
+        script.write_text(json.dumps({"preset": "6000ada+4090"}))
+        two = {"TANDEM_NVML": str(fakes / "libfake_nvml.so"), "TANDEM_LIBCUDA": str(fakes / "libfake_cuda.so"),
+               "FAKE_NVML_SCRIPT": str(script)}
+        done = self.tandem("train", "options", *SMALL, "--num_gpus", 9, "--num_episodes", 10, env=two, code=2)
+        self.assert_explains(done, "this machine shows 2 CUDA devices")
+        self.assertEqual(list(self.dir.glob("runs/options-*")), [], "nothing is left behind")
 
 
 class Data(Options):
@@ -99,6 +132,7 @@ class Data(Options):
         found = self.check(self.prices())
         self.assertTrue(found["usable"])
         self.assertEqual(found["errors"], 0)
+        self.assertTrue(found["usual_fold_trains"] and found["walk_forward_trains"], found["folds"])
 
         def double(rows):
             return rows[:50] + [rows[49]] + rows[50:]
@@ -139,6 +173,30 @@ class Data(Options):
         done = self.tandem("train", "options", *SMALL, "--data", fake, "--steps", 2, code=2)
         self.assert_explains(done, "CCC.parquet")
 
+    def test_the_check_says_where_training_would_refuse_its_folds(self):
+        found = self.check(self.prices(days=400))
+        self.assertEqual((found["usable"], found["usual_fold_trains"], found["walk_forward_trains"]), (True, True, False))
+        self.assertTrue(any("--walk-forward 4" in word and "too few days to train on" in word for word in found["folds"]))
+        folder = self.prices(days=200)
+        found = self.check(folder)
+        self.assertEqual((found["usable"], found["usual_fold_trains"]), (True, False))
+        self.assert_explains(self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2, code=2),
+                             "too few days to train on")
+        self.assertIn("would refuse", self.tandem("data", "check", "options", folder).stderr)
+
+    def test_a_chain_that_is_there_is_used_or_named(self):
+        folder = self.prices(symbols=("AAA",))
+        write_chain(folder, "AAA", days=100)
+        done = self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2)
+        self.assertIn("AAA_options.csv gives the volatility of 100 of 620 days", done.stderr)
+        write_chain(folder, "AAA", strikes=1.04)  # closes that dividends have lowered since
+        self.assert_explains(self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2, code=2),
+                             "AAA_options.csv", "the price is not the close of AAA.csv", "620 of 620 days")
+        lines = (folder / "AAA_options.csv").read_text().splitlines()
+        (folder / "AAA_options.csv").write_text("\n".join(line for line in lines if ",put," not in line) + "\n")
+        self.assert_explains(self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2, code=2),
+                             "AAA_options.csv", "gives a volatility on any of the 620 days")
+
     def test_a_generated_market_says_so_loudly_and_data_that_changed_are_noticed(self):
         done = self.tandem("train", "options", *SMALL, "--steps", 2)
         self.assertIn("GENERATED", done.stderr)
@@ -159,7 +217,6 @@ class Data(Options):
             import pyarrow.parquet
         except ImportError:
             self.skipTest("PyPI's pyarrow is not installed")
-        import sys
         folder = self.prices()
         one = self.train("--data", folder, "--steps", 3)
         for path in list(folder.glob("*.csv")):
@@ -177,6 +234,7 @@ class Eval(Options):
         self.assertEqual(found["look_ahead"]["verdict"], "none")
         self.assertGreater(found["look_ahead"]["days_checked"], 100)
         self.assertTrue(found["generated"])
+        self.assertEqual((found["volatility"], found["same_dates_days"]), ("generated", 0))
         names = [line["name"] for line in found["baselines"]]
         for name in ("cash", "buy and hold", "covered call", "random", "rsi", "macd", "always a call"):
             self.assertIn(name, names)
@@ -198,6 +256,7 @@ class Eval(Options):
         found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--trades", "trades.csv", "--json").stdout)
         self.assertEqual(found["look_ahead"]["verdict"], "none")
         self.assertFalse(found["generated"])
+        self.assertEqual((found["volatility"], found["quoted_days"], found["premium"], found["skew"]), ("estimated", 0, 1.1, -0.1))
         with open(self.dir / "trades.csv", newline="") as file:
             trades = list(csv.DictReader(file))
         self.assertGreater(len(trades), 4)
@@ -215,11 +274,75 @@ class Eval(Options):
     def test_a_backtest_on_days_that_the_run_learned_from_says_so(self):
         folder = self.prices()
         run = self.train("--data", folder, "--steps", 4)
-        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--json").stdout)
+        year = ["--to", "2021-12-31"]
+        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, *year, "--json").stdout)
         self.assertGreater(found["in_sample_days"], 200)
-        self.assertFalse(found["significant"])
-        done = self.tandem("backtest", run["run"], "--data", folder)
-        self.assertIn("IN SAMPLE", done.stdout + done.stderr)
+        self.assertEqual(found["same_dates_days"], 0)
+        self.assertTrue(any("in sample" in doubt for doubt in found["doubts"]), found["doubts"])
+        done = self.tandem("backtest", run["run"], "--data", folder, *year)
+        for words in ("data    2 symbols, 1240 days, 2021-01-04 to ", "IN SAMPLE", "option prices are A MODEL'S, not quotes"):
+            self.assertIn(words, done.stderr)
+        # Other symbols on the same dates are no new days either.
+        others = self.prices(symbols=("CCC",))
+        found = json.loads(self.tandem("backtest", run["run"], "--data", others, *year, "--json").stdout)
+        self.assertEqual(found["in_sample_days"], 0)
+        self.assertGreater(found["same_dates_days"], 100)
+        self.assertTrue(any("other symbols" in doubt for doubt in found["doubts"]), found["doubts"])
+
+    def test_a_backtest_is_of_the_days_and_symbols_that_are_asked_for(self):
+        folder = self.prices()
+        run = self.train("--data", folder, "--steps", 4)
+        judged = json.loads(self.tandem("eval", run["run"], "--json").stdout)["agent"]
+        text = str(judged["first"])
+        begin = f"{text[:4]}-{text[4:6]}-{text[6:]}"
+        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--from", begin, "--json").stdout)
+        self.assertEqual((found["in_sample_days"], found["same_dates_days"]), (0, 0), "days that it never saw")
+        self.assertEqual({key: found["agent"][key] for key in ("first", "last", "total_return")},
+                         {key: judged[key] for key in ("first", "last", "total_return")}, "the same days, the same trades")
+        self.tandem("backtest", run["run"], "--data", folder, "--from", begin, "--to", judged["last"], "--symbols", "BBB",
+                    "--trades", "t.csv")
+        with open(self.dir / "t.csv", newline="") as file:
+            self.assertEqual({trade["symbol"] for trade in csv.DictReader(file)} - {"BBB"}, set())
+        for wrong, word in ((["--from", "soon"], "is no date"), (["--from", begin, "--to", "2021-01-04"], "is after"),
+                            (["--from", "2199-01-04"], "no symbol can be traded")):
+            self.assert_explains(self.tandem("backtest", run["run"], "--data", folder, *wrong, code=2), word)
+
+    def test_quotes_of_options_and_multi_leg_orders_go_through_training_eval_and_backtest(self):
+        folder = self.prices()
+        for symbol in ("AAA", "BBB"):
+            write_chain(folder, symbol)
+        run = self.train("--data", folder, "--enable-multi-leg", "--steps", 8)
+        found = json.loads(self.tandem("eval", run["run"], "--json").stdout)
+        self.assertEqual((found["volatility"], found["look_ahead"]["verdict"]), ("quoted", "none"))
+        self.assertEqual(found["quoted_days"], found["priced_days"])
+        self.assertGreater(found["quoted_days"], 100)
+        other = self.prices()
+        write_chain(other, "BBB", days=500)
+        found = json.loads(self.tandem("backtest", run["run"], "--data", other, "--symbols", "BBB", "--from", "2022-01-03",
+                                       "--trades", "t.csv", "--json").stdout)
+        self.assertEqual((found["volatility"], found["carried_days"]), ("mixed", 5))
+        with open(self.dir / "t.csv", newline="") as file:
+            self.assertGreater(max(int(trade["action"]) for trade in csv.DictReader(file)), 30, "orders of several legs")
+
+    def test_a_verdict_of_found_is_exit_code_three_and_said_first(self):
+        run = self.train("--steps", 4)
+        other = self.dir / "bin"
+        other.mkdir()
+        os.link(TANDEM, other / "tandem") if TANDEM.stat().st_dev == self.dir.stat().st_dev else \
+            (other / "tandem").write_bytes(TANDEM.read_bytes())
+        (other / "tandem").chmod(0o755)
+        (other / "tandem-worker").write_text(  # the real one's answer, as it would be of an agent that saw the future
+            f"#!{sys.executable}\nimport json, subprocess, sys\n"
+            f"done = subprocess.run([{str(BIN / 'tandem-worker')!r}, *sys.argv[1:]], stdout=subprocess.PIPE, text=True)\n"
+            "if sys.argv[1] != 'evaluate':\n    print(done.stdout, end='')\n    sys.exit(done.returncode)\n"
+            "said = json.loads(done.stdout)\nsaid['answer']['look_ahead']['verdict'] = 'found'\n"
+            "print(json.dumps(said))\nsys.exit(done.returncode)\n")
+        (other / "tandem-worker").chmod(0o755)
+        done = subprocess.run([other / "tandem", "eval", run["run"], "--json"], cwd=self.dir, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual((found["look_ahead"]["verdict"], found["significant"]), ("found", False))
+        self.assertTrue(found["words"][0].startswith("LOOK-AHEAD FOUND"))
 
     def test_a_symbol_that_is_too_young_for_a_fold_is_left_out_of_it_alone(self):
         folder = self.prices(days=900, BBB=lambda rows: rows[420:])

@@ -164,6 +164,8 @@ TEST(Judgement, NothingThatIsSpoiledIsCalledSignificant) {
     EXPECT_GT(found["agent"]["sharpe_low"].get<double>(), 0) << why << ": its interval alone would claim it";
     EXPECT_EQ(found["significance"].get<std::string>().find("not significant: "), 0u) << found["significance"];
   }
+  EXPECT_EQ(judgement_words(spoiled[0].second)[0].find("IN SAMPLE: 3 "), 0u);
+  EXPECT_EQ(judgement_words(spoiled[1].second)[0].find("SAME DATES, OTHER SYMBOLS: "), 0u);
   EXPECT_EQ(judged([](JudgedRun&) {}, {.trials = 3})["significant"], true) << "skill that is left after three tries";
 }
 
