@@ -13,7 +13,8 @@ same parameters: what `tandem export` writes is loaded into PyTorch's module by 
 tandem runs as users run it, so its update includes gathering the windows, the engine and the log. PyTorch's includes
 forward, loss, backward, clipping and fused Adam, on one batch that stays where it is. On the CPU both have one thread
 and fp32, and an update is measured in processor time. On a GPU it is measured in wall time, PyTorch's eagerly and as a
-CUDA graph, in bf16 autocast and in fp32 with TF32 products. PyTorch queues its updates without waiting for the GPU;
+CUDA graph, in bf16 autocast and in fp32 with TF32 products. tandem runs in fp16 with its loss scale too, without
+PyTorch's beside it. PyTorch queues its updates without waiting for the GPU;
 tandem reads each update's result. The first four rollouts of a run are left out there: in them graphs are captured and
 compared with eager runs. A rollout is learned from in 10 epochs. End to end is the rollout's steps over the
 wall time of collecting them, of their advantages and of all their updates.
@@ -248,9 +249,9 @@ def patiently(work):
 
 def measure(tandem, batch, weights, given):
     on_cpu = given.device == "cpu"
-    precisions = ["fp32"] if on_cpu else ["bf16", "tf32"]
+    precisions = ["fp32"] if on_cpu else ["bf16", "tf32", "fp16"]
     baselines = {f"{way} {precision}": Baseline(given.device, batch, way, precision, weights)
-                 for way in ("eager", "captured")[:1 if on_cpu else 2] for precision in precisions}
+                 for way in ("eager", "captured")[:1 if on_cpu else 2] for precision in precisions if precision != "fp16"}
     ours, theirs = {f"tandem {precision}": [] for precision in precisions}, {name: [] for name in baselines}
     for _ in range(given.rounds):
         for precision in precisions:
