@@ -3,6 +3,7 @@
 //
 //   gpu_shards [gpt2|resnet50] [--quick]       blocks of steps by turns; the median step of each way
 //   gpu_shards gpt2 --profile [WAY]            the kernels of one step, longest first: one, batched or serial
+//   gpu_shards gpt2 --memory [WAY]             the GPU's memory that a run takes at most, with the CUDA context
 //   gpu_shards gpt2 --serve                    runs what it reads: "batched 20" -> 20 steps, one JSON line with their
 //   ms
 //
@@ -134,6 +135,13 @@ class ShardBench {
     return kernels.empty() ? 1 : 0;
   }
 
+  int memory(const std::string& way) {
+    runs_.at(way)->steps(kWarmUp + 8);
+    fmt::print("{{\"part\": \"memory\", \"model\": \"{}\", \"way\": \"{}\", \"peak_bytes\": {}}}\n", model_, way,
+               gpu()->memory().peak_bytes);
+    return 0;
+  }
+
   int serve() {
     std::string line;
     while (std::getline(std::cin, line)) {
@@ -161,7 +169,7 @@ class ShardBench {
 
 struct BenchArguments {
   std::vector<std::string> models;
-  std::string profile;
+  std::string profile, memory;  // of which way
   bool quick = false, serve = false, good = true;
   BenchSize size;
 };
@@ -178,8 +186,8 @@ BenchArguments read_arguments(int argc, char** argv) {
       a.quick = true;
     else if (word == "--serve")
       a.serve = true;
-    else if (word == "--profile")
-      a.profile = std::ranges::count(kWays, next) > 0 ? (++i, next) : "batched";
+    else if (word == "--profile" || word == "--memory")
+      (word == "--profile" ? a.profile : a.memory) = std::ranges::count(kWays, next) > 0 ? (++i, next) : "batched";
     else if (numbers.contains(word) && std::atoll(next.c_str()) > 0)
       *numbers.at(word) = std::atoll(argv[++i]);
     else
@@ -195,7 +203,9 @@ int run_model(const BenchArguments& a, const std::string& model) {
     open_gpu(0.9);
     set_determinism();
     ShardBench bench(model, a.size);
-    return a.serve ? bench.serve() : a.profile.empty() ? bench.by_turns(a.quick) : bench.profile(a.profile);
+    if (a.serve) return bench.serve();
+    if (!a.memory.empty()) return bench.memory(a.memory);
+    return a.profile.empty() ? bench.by_turns(a.quick) : bench.profile(a.profile);
   } catch (const Error& error) {
     const bool no_gpu = !gpu();
     fmt::print("{}: {} ({})\n", no_gpu ? "left out" : model, error.what(), error.why());
@@ -223,9 +233,10 @@ int in_process(const std::function<int()>& work) {
 int main(int argc, char** argv) {
   const tandem::BenchArguments a = tandem::read_arguments(argc, argv);
   if (!a.good) {
-    fmt::print(stderr,
-               "usage: gpu_shards [gpt2|resnet50] [--quick | --profile [one|batched|serial] | --serve]\n"
-               "                  [--batch N] [--tokens N] [--side N]\n");
+    fmt::print(
+        stderr,
+        "usage: gpu_shards [gpt2|resnet50] [--quick | --profile [one|batched|serial] | --memory [WAY] | --serve]\n"
+        "                  [--batch N] [--tokens N] [--side N]\n");
     return 2;
   }
   if (a.models.size() == 1) return tandem::run_model(a, a.models[0]);

@@ -9,7 +9,8 @@ The models of bench/gpu_shards.cc (GPT-2 small, 32 x 1,024 tokens; ResNet-50, 25
 autocast, no dropout. tandem trains with one shard, with eight in one pass, with eight one by one; PyTorch with the whole
 batch, eagerly and compiled, without waiting for the GPU between steps. Blocks of steps take turns; a figure is the median
 of the blocks' medians. Floors: eight shards have 0.95 of the speed of one (GPT-2), 0.90 (ResNet-50); eight shards of the
-transformer are 1.2 times eager PyTorch. Exit 1 where one is missed.
+transformer are 1.2 times eager PyTorch. Exit 1 where one is missed. Memory: what each takes of the GPU at most, alone;
+of PyTorch torch.cuda.max_memory_allocated(), of tandem what is reserved, with the CUDA context.
 """
 import argparse
 import datetime
@@ -141,7 +142,8 @@ class Baseline:
         for _ in range(count):
             loss = self.step()
         self.torch.cuda.synchronize()
-        return {"ms": [1e3 * (time.perf_counter() - begin) / count], "loss": float(loss.detach())}
+        return {"ms": [1e3 * (time.perf_counter() - begin) / count], "loss": float(loss.detach()),
+                "peak_bytes": self.torch.cuda.max_memory_allocated()}
 
 
 def serve(model, way):
@@ -187,20 +189,24 @@ class Server:
 
 
 def measure(model, program, ways, quick):
-    """ms of each way: the median of its blocks."""
+    """ms of each way: the median of its blocks; and its peak memory in bytes."""
     ours = Server(program, model, "--serve")
     servers = {way: ours if way in OURS else Server(sys.executable, __file__, "--serve", model, way) for way in ways}
     losses = {way: servers[way].steps(way, WARM_UP)["loss"] for way in ways}
-    blocks = {way: [] for way in ways}
+    blocks, peaks = {way: [] for way in ways}, {}
     for _ in range(3 if quick else 7):
         for way in ways:
             servers[way].steps(way, 2)
             seen = servers[way].steps(way, 8 if quick else 20)
             blocks[way].append(statistics.median(seen["ms"]))
             losses[way] = seen["loss"]
+            peaks[way] = seen.get("peak_bytes")
     for server in set(servers.values()):
         server.close()
-    return {way: statistics.median(ms) for way, ms in blocks.items()}, {way: (min(ms), max(ms)) for way, ms in blocks.items()}, losses
+    for way in OURS:
+        done = subprocess.run([str(program), model, "--memory", way], stdout=subprocess.PIPE, text=True, check=True)
+        peaks[way] = json.loads(done.stdout.splitlines()[-1])["peak_bytes"]
+    return {way: statistics.median(ms) for way, ms in blocks.items()}, {way: (min(ms), max(ms)) for way, ms in blocks.items()}, losses, peaks
 
 
 def verdicts(model, ms):
@@ -249,17 +255,18 @@ def main():
     held, figures, rows = True, [], []
     for model in models:
         begin = time.monotonic()
-        ms, spread, losses = measure(model, program, [*OURS, "eager", *compiled], options.quick)
+        ms, spread, losses, peaks = measure(model, program, [*OURS, "eager", *compiled], options.quick)
         print(f"{SHAPES[model][1]}, bf16 ({time.monotonic() - begin:.0f} s)")
         for way, value in ms.items():
             print(f"  {('tandem ' if way in OURS else 'PyTorch ') + way:<18} {value:8.2f} ms a step   {1e3 / value:7.3f} steps/s"
-                  f"   blocks {spread[way][0]:.2f} to {spread[way][1]:.2f}   loss {losses[way]:.4f}")
+                  f"   blocks {spread[way][0]:.2f} to {spread[way][1]:.2f}   loss {losses[way]:.4f}"
+                  f"   {peaks[way] / 1e9:.2f} GB")
         for name, ratio, floor, aim in verdicts(model, ms):
             word = "" if floor is None and aim is None else "aim held" if aim and ratio >= aim else "floor held" if floor and ratio >= floor else \
                 f"aim {aim} missed" if floor is None else f"FLOOR {floor} MISSED"
             held = held and (floor is None or ratio >= floor)
             print(f"  {name:<20} {ratio:6.3f}   {word}", flush=True)
-        figures.append({"model": model, "ms": ms, "blocks": spread, "losses": losses,
+        figures.append({"model": model, "ms": ms, "blocks": spread, "losses": losses, "peak_bytes": peaks,
                         "ratios": {name: ratio for name, ratio, _, _ in verdicts(model, ms)}})
         rows.append(result_row(model, ms))
     if options.json:
