@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -45,15 +46,24 @@ JobShape shape_of(const Json& state) {
   return shape;
 }
 
-// `usage`: of run.json. Snapshots are in no step's time, and counted apart.
-void read_times(const fs::path& metrics, const Json& usage, double began, double ended, Trial& trial) {
+// `extra`: of run.json. Snapshots are in no step's time, and counted apart.
+void read_times(const fs::path& metrics, const Json& extra, const TrialRule& rule, double began, double ended,
+                Trial& trial) {
+  const Json usage = extra.value("usage", Json::array());
+  const auto rare = extra.value("every", std::map<std::string, int64_t>());
+  std::vector<int64_t> every;
+  for (const auto& [phase, n] : rare) every.push_back(n);
   std::vector<ReportedStep> steps;
   double first = 0, last = 0, recorded = 0;
   read_metrics(metrics, [&](const StepRecord& r) {
     if (steps.empty()) first = r.time - r.seconds;
     last = r.time;
     recorded += r.seconds;
-    steps.push_back({r.seconds, r.samples});
+    steps.push_back({r.seconds, r.samples, {}});
+    for (const auto& [phase, n] : rare) {
+      const auto at = std::ranges::find(r.phase_seconds, phase, [](const auto& one) { return one.first; });
+      steps.back().rare.push_back(at == r.phase_seconds.end() ? 0 : at->second);
+    }
   });
   // Beside a step its worker, the first one, records it.
   double beside = 0;
@@ -61,7 +71,7 @@ void read_times(const fs::path& metrics, const Json& usage, double began, double
     const double mean = recorded / static_cast<double>(steps.size());
     beside = std::clamp(number(usage[0], "step_all_s") / done - mean, 0.0, mean);
   }
-  const TrialTimes times = times_of(steps, beside);
+  const TrialTimes times = times_of(steps, beside, rule, every);
   trial.steps = times.steps;
   trial.step_seconds = times.step_seconds;
   trial.samples = times.samples;
@@ -214,7 +224,8 @@ Trial run_trial(const Command& command, const TrialRequest& request) {
                 fmt::format("a trial of {} lost {:.0f} of its workers on the way", recipe.name, deaths),
                 "its times and its memory are those of a fault",
                 "try `tandem train` with the same settings, which tells why; memory may have run out");
-  read_times(run.metrics_jsonl(), usage, began, ended, trial);
+  const bool gpu = std::ranges::any_of(specs, [](const DeviceSpec& s) { return s.kind == DeviceSpec::Kind::kCuda; });
+  read_times(run.metrics_jsonl(), extra, trial_rule(gpu), began, ended, trial);
   read_usage(usage, trial);
   trial.shape = shape_of(extra.value("state", Json::object()));
   const Meter after = read_meter(specs);

@@ -20,7 +20,7 @@ struct TrialRequest {
   std::string devices;  // as --devices takes them
   std::optional<int64_t> batch;
   std::string precision;  // empty: the recipe's
-  double seconds = 5;     // of training, from the first step on
+  double seconds = 5;     // of training, from the first steps on; more where each is slow (launch/trial_clock.h)
 };
 
 // Ctrl-C or SIGTERM during a trial: the code to end with.
@@ -28,7 +28,7 @@ struct TrialInterrupted {
   int code;
 };
 
-// The first fifth of the steps is not counted (forecast/trial_times.h), snapshots are counted apart. Throws ConfigError
+// The first steps are not counted (forecast/trial_times.h), snapshots are counted apart. Throws ConfigError
 // for settings that do not go together, Error if the run fails, TrialInterrupted.
 Trial run_trial(const Command& command, const TrialRequest& request);
 

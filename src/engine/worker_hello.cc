@@ -4,6 +4,8 @@
 #include <torch/version.h>
 
 #include <cstdlib>
+#include <map>
+#include <string>
 
 #include "base/errors.h"
 #include "engine/kind.h"
@@ -15,7 +17,11 @@ namespace tandem {
 nlohmann::json hello_of(TrainLoop& loop, const SnapshotLayout& layout, int64_t last_step) {
   const ContributionLayout largest = with_link_words(loop.largest_layout());
   nlohmann::json phases = nlohmann::json::array();
-  for (const Phase& phase : loop.phases()) phases.push_back(phase.name);
+  std::map<std::string, int64_t> every;
+  for (const Phase& phase : loop.phases()) {
+    phases.push_back(phase.name);
+    if (phase.every > 1) every[phase.name] = phase.every;
+  }
   for (const Phase& phase : loop.validation().phases()) phases.push_back(phase.name);
   return {{"hello", kProtocolVersion},
           {"version", TANDEM_VERSION},
@@ -28,6 +34,7 @@ nlohmann::json hello_of(TrainLoop& loop, const SnapshotLayout& layout, int64_t l
           {"layout", layout.to_json()},
           {"phases", phases},
           {"training_phases", loop.phases().size()},
+          {"every", every},
           {"floats", largest.floats},
           {"counts", largest.counts},
           {"maxima", largest.maxima},

@@ -36,6 +36,29 @@ TEST(TrialTimes, AChangeOnTheWayIsToldAsDeviation) {
   EXPECT_GT(times_of(steps, 0).deviation, .08);
 }
 
+TEST(TrialTimes, OnAGpuEagerCapturedAndComparedStepsAreNotPartOfTheMean) {
+  std::vector<ReportedStep> steps(20, {.1, 128});
+  for (size_t i = 0; i < 6; ++i) steps[i].seconds = .4;
+  steps[16].seconds = .25;
+  const TrialTimes times = times_of(steps, 0, trial_rule(/*on_gpu=*/true));
+  EXPECT_NEAR(times.step_seconds, .1, 1e-12);
+  EXPECT_EQ(times.steps, 13);
+  EXPECT_NEAR(times.warm_up, 6 * .3 + .15, 1e-9) << "they belong to the start";
+  EXPECT_GE(trial_rule(true).least, trial_rule(false).least);
+}
+
+TEST(TrialTimes, APhaseOfEveryNthStepCountsWithAnNthThoughTheTrialSawItOnce) {
+  std::vector<ReportedStep> steps(40, {.010, 1, {0}});
+  steps[0] = {.810, 1, {.800}};  // collects, and so does the 101st step
+  const TrialTimes once = times_of(steps, 0, {}, {100});
+  EXPECT_NEAR(once.step_seconds, .018, 1e-12);
+  EXPECT_NEAR(once.warm_up + 40 * once.step_seconds, .810 + 39 * .010, 1e-9) << "start and steps add up to the whole";
+  steps.resize(400, {.010, 1, {0}});
+  for (size_t i = 100; i < 400; i += 100) steps[i] = {.410, 1, {.400}};
+  EXPECT_NEAR(times_of(steps, 0, {}, {100}).step_seconds, .014, 1e-12) << "its first run warmed up";
+  EXPECT_NEAR(times_of(steps, 0, {}, {100}).deviation, 0, 1e-12);
+}
+
 TEST(TrialTimes, TooFewStepsAreNoMeasurement) {
   EXPECT_THROW(times_of({}, 0), Error);
   EXPECT_THROW(times_of({{.1, 1}, {.1, 1}}, 0), Error);

@@ -89,6 +89,7 @@ Launcher::Launcher(const LaunchRequest& request)
   cores_of_worker_ = cores_of_worker(workers, request.net ? static_cast<int>(request.devices.size()) : 0);
   const bool on_gpu = std::any_of(request.devices.begin(), request.devices.end(),
                                   [](const DeviceSpec& d) { return d.kind == DeviceSpec::Kind::kCuda; });
+  if (request.trial_seconds > 0) trial_clock_.emplace(request.trial_seconds, trial_rule(on_gpu));
   const LoaderSettings& loader = request.settings->loader;
   loader_threads_ = loader_size(loader.threads, loader.prefetch, on_gpu, cores_of_worker_).threads;
   for (const DeviceSpec& device : request.devices) add_worker(device).start(false);
@@ -264,11 +265,8 @@ void Launcher::tick() {
   if (!coordinator_->started()) return;
   if (request_.max_seconds > 0 && now - begin_ >= request_.max_seconds && stop_code_ == 0)
     stop_with(static_cast<int>(ExitCode::kResumable));
-  if (request_.trial_seconds > 0 && record_->last_step() > 0) {
-    if (first_step_at_ == 0) first_step_at_ = now;
-    if (now - first_step_at_ >= request_.trial_seconds && stop_code_ == 0)
-      stop_with(static_cast<int>(ExitCode::kResumable));
-  }
+  if (trial_clock_ && trial_clock_->is_over(record_->last_step(), now) && stop_code_ == 0)
+    stop_with(static_cast<int>(ExitCode::kResumable));
   const double left = seconds_left(record_->last_step_seconds());
   if (record_->writer().due(now, left)) checkpoint_due_ = true;
   const double interval = snapshot_interval(snapshot_cost_.seconds(), deaths_since_snapshot_);
@@ -362,10 +360,11 @@ nlohmann::json Launcher::figures() const {
   out["usage"] = usage_.to_json();
   if (record_) {
     out["state"] = state_bytes(record_->facts().layout, record_->facts().floats);
+    if (!record_->facts().every.empty()) out["every"] = record_->facts().every;
     if (request_.forecast && !request_.resume)
       out.update(outcome_of(*request_.forecast, seconds, record_->last_step(), out["usage"]));
-  if (!pairs_.empty()) out["combine"] = pairs_.to_json();
   }
+  if (!pairs_.empty()) out["combine"] = pairs_.to_json();
   out.update(guard_->figures());
   return out;
 }

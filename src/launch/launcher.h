@@ -43,7 +43,7 @@ struct LaunchRequest {
   double max_seconds = 0;                                                            // 0: no limit
   std::string program = "tandem";                                                    // for advice: what the user types
   std::function<std::vector<DeviceSpec>(const std::string& devices)> parse_devices;  // for workers that join
-  double trial_seconds = 0;  // not 0: a measurement; it ends so long after its first step
+  double trial_seconds = 0;  // not 0: a measurement, of so many seconds (launch/trial_clock.h)
   std::optional<RunForecast> forecast;
   Gathering* net = nullptr;  // ranks 1, 2, ... are held by supervisors elsewhere (launch/rendezvous.h), all gathered
 };

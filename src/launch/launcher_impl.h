@@ -31,6 +31,7 @@
 #include "launch/stall_watch.h"
 #include "launch/start_gate.h"
 #include "launch/transport.h"
+#include "launch/trial_clock.h"
 #include "launch/usage_book.h"
 #include "launch/worker_handle.h"
 
@@ -153,12 +154,13 @@ class Launcher {
 
   FaultBook faults_;
   UsageBook usage_;
+  GpuPairs pairs_;
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
   std::string last_change_text_;  // what the newest generation means, for the line about a death
   bool reaping_ = false;          // that line is being made
   bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
-  double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;
+  double begin_ = 0, last_tick_ = 0, watched_at_ = 0;
+  std::optional<TrialClock> trial_clock_;
 };
 
-  GpuPairs pairs_;
 }  // namespace tandem

@@ -48,6 +48,7 @@ JobFacts JobFacts::from(const nlohmann::json& hello) {
   facts.stateful = hello.at("stateful");
   facts.phases = hello.at("phases").get<std::vector<std::string>>();
   facts.training_phases = hello.value("training_phases", static_cast<int>(facts.phases.size()));
+  facts.every = hello.value("every", facts.every);
   facts.lockstep_bytes = hello.at("lockstep_bytes");
   facts.layout = SnapshotLayout::from_json(hello.at("layout"));
   return facts;

@@ -31,6 +31,7 @@ struct JobFacts {
   bool exchange = false, stateful = false;
   std::vector<std::string> phases;  // training's, then those of validation sets
   int training_phases = 1;
+  std::map<std::string, int64_t> every;  // of training's phases that do not run at every step
   SnapshotLayout layout;
   static JobFacts from(const nlohmann::json& hello);
 };
