@@ -94,7 +94,7 @@ test-monitor:
 
 # All that tests/gpu/test_gpu.py runs (tests/python/gpu_scripts_test.py compares).
 GPU_TARGETS := tandem tandem-worker tandem_cuda environment_twins kernel_twins twins_chess twins_options twins_ppo twins_video \
-  gpu_dqn gpu_layer_bits gpu_mixed_model gpu_operators gpu_repetitions nccl_sum shard_models
+  gpu_dqn peer_sum gpu_layer_bits gpu_mixed_model gpu_operators gpu_repetitions nccl_sum shard_models
 test-gpu:
 	@scripts/setup.sh
 	@CUDA=$${CUDA:-on} scripts/build.sh $(GPU_TARGETS)

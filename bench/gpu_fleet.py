@@ -109,8 +109,11 @@ class Mps:
 
 def supervised(mps, options, words, folder, env):
     """What the program says; a group of its own, which ends with it, and with this program."""
-    process = subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
+    try:
+        process = subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   start_new_session=True)
+    except OSError as error:
+        return 127, "", f"{words[0]}: {error.strerror}\n"
     mps.watcher.tell(process.pid)
     try:
         out, err = process.communicate(timeout=options.timeout)
@@ -168,12 +171,13 @@ def line_of(row, one):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=pathlib.Path, help="folder with tandem, such as build/bin")
-    parser.add_argument("--work", nargs="+", choices=WORKS, default=["dqn", "tiny"])
+    parser.add_argument("--work", nargs="*", choices=WORKS, default=["dqn", "tiny"], help="none of them: --work without a word")
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 3, 4, 8])
     parser.add_argument("--share", type=int, default=12, help="percent of the SMs that each worker may use; 100: all")
     parser.add_argument("--shares", help="unequal ones, as 50,25,25: these workers together, and each alone")
     parser.add_argument("--plane", default="auto", help="TANDEM_PLANE of the runs")
     parser.add_argument("--steps", type=int, help="of each run")
+    parser.add_argument("--sums", action="store_true", help="first the sum alone, 1.5 MB and 69 MB (bench/peer_sum)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a run may take")
     parser.add_argument("--cpu", action="store_true", help="CPU workers, no MPS")
     parser.add_argument("--quick", action="store_true", help="small runs")
@@ -182,8 +186,21 @@ def main():
     options = parser.parse_args()
     options.tandem = (options.bin / "tandem").resolve()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # MPS is ended on the way
-    rows, good = [], True
+    rows, sums, good = [], [], True
+
+    def keep():
+        if options.json:
+            options.json.write_text(json.dumps({"sums": sums, "rows": rows}, indent=1) + "\n")
+
     with Mps(not options.cpu) as mps:
+        if options.sums:
+            ranks = [str(n) for n in options.workers if n > 1]
+            words = [options.bin.resolve().parent / "bench" / "peer_sum", *(["--cpu", "--rounds", "4"] if options.cpu else ["--share", str(options.share)]), *ranks]
+            code, out, err = supervised(mps, options, words, None, mps.env)
+            print(out + (err if code != 0 else ""), end="", flush=True)
+            sums = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+            good = code == 0 and bool(sums)
+            keep()
         for work in options.work:
             digests, mixed, one = set(), False, None
             if options.shares:
@@ -209,8 +226,7 @@ def main():
                         row["of_summed"] = 1 / row["step_seconds"] / sum(alone[share] for share in shares)
                         print(f"          {100 * row['of_summed']:.0f} % of the summed speed of these workers alone")
                 good = good and "trouble" not in row
-                if options.json:
-                    options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+                keep()
             good = good and (len(digests) == 1 or (mixed and digests))
             print(f"{work}: {'one digest' if len(digests) == 1 else 'several digests, and kinds are mixed' if mixed and digests else 'DIGESTS DIFFER'}", flush=True)
     return 0 if good else 1
