@@ -139,6 +139,8 @@ VideoData load_video_data(const VideoSettings& settings, bool verify) {
   data.training_counts = count_classes(data.set.classes(), data.training);
   data.validation_counts = count_classes(data.set.classes(), data.validation);
   data.warnings = check_class_examples(data.set.classes(), data.training_counts, data.validation_counts);
+  if (std::string line = short_trials_text(data.set, clip_rules(settings)); !line.empty())
+    data.warnings.push_back(std::move(line));
   data.warnings.insert(data.warnings.end(), data.split.leaks.begin(), data.split.leaks.end());
   data.class_weights = data.training_counts.weights();
   if (settings.class_weights == "none") data.class_weights.assign(data.class_weights.size(), 1);

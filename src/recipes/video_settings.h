@@ -96,7 +96,7 @@ struct VideoSettings : RecipeSettings {
           "share of the trials that validate");
     d.key("split.seed", split_seed, Range::at_least(0), "seed of the split");
     d.key("split.animal_separator", animal_separator,
-          "an animal's name is that of its video up to here; empty: all of it");
+          "an animal's name is that of its video up to here, where there is no animals.csv; empty: all of it");
     d.key("generated.videos", generated.videos, Range::between(2, 10'000), "generated set: videos");
     d.key("generated.trials", generated.trials, Range::between(1, 1000), "generated set: trials of each video");
     d.key("generated.frames", generated.frames, Range::between(40, 100'000), "generated set: frames of each trial");
@@ -118,7 +118,7 @@ struct VideoSettings : RecipeSettings {
     d.key("augment.brightness", augment.brightness, Range::from_up_to_below(0, 1), "brightness times 1 +- this");
     d.key("augment.contrast", augment.contrast, Range::from_up_to_below(0, 1), "contrast times 1 +- this");
     d.key("augment.noise", augment.noise, Range::between(0, 1), "standard deviation of the noise of each pixel");
-    d.key("augment.frame_drop", augment.frame_drop, Range::between(0, 1),
+    d.key("augment.frame_drop", augment.frame_drop, Range::from_up_to_below(0, 1),
           "share of frames that repeat the one before them");
     d.key("augment.shift", augment.shift, Range::between(0, 128), "most pixels that a clip is moved by, each way");
     d.key("augment.flip", augment.flip, Range::between(0, 1), "share of clips whose left and right are exchanged");

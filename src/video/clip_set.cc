@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "base/printable.h"
 
 namespace tandem {
 
@@ -26,6 +27,21 @@ std::vector<Clip> clips_of(const VideoSet& set, std::span<const int32_t> trials,
                                   trials.size(), trials.size() == 1 ? "" : "s"),
                       "use shorter clips, or longer trials");
   return clips;
+}
+
+std::string short_trials_text(const VideoSet& set, const ClipRules& rules) {
+  constexpr int64_t kShown = 3;
+  int64_t count = 0;
+  std::string some;
+  for (const VideoTrial& trial : set.trials()) {
+    if (trial.frames() >= rules.length) continue;
+    if (count++ < kShown)
+      some += fmt::format("{}{}: {} frames", some.empty() ? "" : ", ", printable(trial.file), trial.frames());
+  }
+  if (count == 0) return "";
+  return fmt::format("{} of {} trials {} shorter than a clip of {} frames and {} none ({}{})", count,
+                     set.trials().size(), count == 1 ? "is" : "are", rules.length, count == 1 ? "has" : "have", some,
+                     count > kShown ? " ..." : "");
 }
 
 std::vector<ClipStretch> stretches_of(std::span<const Clip> clips, int32_t stride) {

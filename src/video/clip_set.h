@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "video/annotations.h"
@@ -29,6 +30,9 @@ struct ClipStretch {
 // The longest ones of which each clip is of the same trial as the one before and a stride behind it. Frames without a
 // label lie between two of them: what happens on either side is not one action.
 std::vector<ClipStretch> stretches_of(std::span<const Clip> clips, int32_t stride);
+
+// "3 of 40 trials are shorter than a clip of 17 frames and have none: a.csv, ..."; empty: none is.
+std::string short_trials_text(const VideoSet& set, const ClipRules& rules = {});
 
 // In the order of `trials`, frames ascending within each. A trial shorter than a clip has none. Throws ConfigError if
 // no trial has one.

@@ -49,19 +49,21 @@ std::string header_text(const json& header) {
 }
 
 json json_of(const VideoSource& source) {
-  return {{"name", source.name},
-          {"path", source.path},
-          {"bytes", source.bytes},
-          {"time_ns", source.time_ns},
-          {"sha256", source.sha256},
-          {"frames_sha256", source.frames_sha256},
-          {"scaling", source.scaling},
-          {"height", source.height},
-          {"width", source.width},
-          {"frames_per_second", source.frames_per_second},
-          {"variable_rate", source.variable_rate},
-          {"generated", source.generated},
-          {"note", source.note.substr(0, kMostNote)}};
+  json object{{"name", source.name},
+              {"path", source.path},
+              {"bytes", source.bytes},
+              {"time_ns", source.time_ns},
+              {"sha256", source.sha256},
+              {"frames_sha256", source.frames_sha256},
+              {"scaling", source.scaling},
+              {"height", source.height},
+              {"width", source.width},
+              {"frames_per_second", source.frames_per_second},
+              {"variable_rate", source.variable_rate},
+              {"generated", source.generated},
+              {"note", source.note.substr(0, kMostNote)}};
+  if (source.rotation != 0) object["rotation"] = source.rotation;
+  return object;
 }
 
 VideoSource source_of(const json& from) {
@@ -77,6 +79,7 @@ VideoSource source_of(const json& from) {
   from.at("width").get_to(source.width);
   from.at("frames_per_second").get_to(source.frames_per_second);
   from.at("variable_rate").get_to(source.variable_rate);
+  source.rotation = from.value("rotation", 0);
   from.at("generated").get_to(source.generated);
   from.at("note").get_to(source.note);
   return source;

@@ -28,6 +28,7 @@ struct VideoSource {
   int32_t height = 0, width = 0;  // of the video itself
   double frames_per_second = 0;   // 0: not known
   bool variable_rate = false;
+  int32_t rotation = 0;  // VideoFacts::rotation
   bool generated = false;
   std::string note;  // what to know of these frames: "ends early: 300 of 360 frames"
 };

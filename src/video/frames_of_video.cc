@@ -31,6 +31,13 @@ bool lies_below(const fs::path& file, const fs::path& folder) {
 
 }  // namespace
 
+std::string rotation_words(int32_t degrees) {
+  return fmt::format(
+      "players turn it clockwise by {} degrees, its frames are as they are stored: turn all videos of one camera "
+      "alike, by `ffmpeg -i FILE TURNED`",
+      degrees);
+}
+
 FileStamp stamp_of_file(const fs::path& file) {
   struct stat info {};
   if (lstat(file.c_str(), &info) != 0)

@@ -11,6 +11,9 @@ namespace tandem {
 
 inline constexpr const char* kVariableRateWords = "its frame rate varies: each frame counts once, whatever its time is";
 
+// Its frames are those that it stores; a player would turn them.
+std::string rotation_words(int32_t degrees);
+
 // Size and time of the last change are compared first; where only the time differs, the content decides. What it said
 // is noted beside the frames (<frames>.seen), so that it is read once for all who ask later.
 bool is_of_this_video(const FrameFile& frames, const std::filesystem::path& video);

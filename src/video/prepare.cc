@@ -155,6 +155,7 @@ class Preparation {
     }
     const VideoFacts facts = program_->probe(files.video);
     if (facts.variable_rate) note(job, FindingLevel::kWarning, "variable-rate", kVariableRateWords);
+    if (facts.rotation != 0) note(job, FindingLevel::kWarning, "rotation", rotation_words(facts.rotation));
     job.to_decode = true;
     const std::lock_guard lock(mutex_);
     counts_.frames += facts.frames;
@@ -238,6 +239,7 @@ class Preparation {
     source.width = done.facts.width;
     source.frames_per_second = done.facts.frames_per_second;
     source.variable_rate = done.facts.variable_rate;
+    source.rotation = done.facts.rotation;
     writer.finish(source);
     job.done.outcome = "decoded";
     job.done.frames = done.frames;

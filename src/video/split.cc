@@ -32,9 +32,57 @@ int64_t shared_trials(const VideoSet& set, const VideoSplit& split, SplitBy by) 
       split.validation, [&](int32_t trial) { return seen.contains(group_of(set, static_cast<size_t>(trial), by)); });
 }
 
+// Videos with the very frames of one that training sees, under another name.
+std::string copies_among(const VideoSet& set, const VideoSplit& split) {
+  std::map<std::string, std::string> seen;  // frames, and the first video of training that has them
+  const auto video_of = [&](int32_t trial) -> const SetVideo& {
+    return set.videos()[static_cast<size_t>(set.trials()[static_cast<size_t>(trial)].video)];
+  };
+  for (const int32_t trial : split.training) {
+    const SetVideo& video = video_of(trial);
+    seen.emplace(video.frames.source().frames_sha256, video.name);
+  }
+  int64_t trials = 0;
+  std::string first;
+  for (const int32_t trial : split.validation) {
+    const SetVideo& video = video_of(trial);
+    const auto same = seen.find(video.frames.source().frames_sha256);
+    if (same == seen.end() || same->second == video.name) continue;
+    if (first.empty()) first = fmt::format("{} is {}", printable(video.name), printable(same->second));
+    ++trials;
+  }
+  if (trials == 0) return "";
+  return fmt::format(
+      "{} of {} validation trials are of videos with the same frames as one that training sees ({}): the "
+      "score tells less of new videos; take the copies away",
+      trials, split.validation.size(), first);
+}
+
+bool of_one_animal(const VideoSet& set) {
+  return set.videos().size() > 1 && std::ranges::all_of(set.videos(), [&](const SetVideo& video) {
+           return video.animal == set.videos().front().animal;
+         });
+}
+
+std::string one_animal_words(const VideoSet& set) {
+  const std::string animal = printable(set.videos().front().animal);
+  if (set.animals_named())
+    return fmt::format("animals.csv says that all {} videos are of {}: the score tells less of new animals",
+                       set.videos().size(), animal);
+  return fmt::format(
+      "by their names all {} videos are of one animal, {}: if they are not, set split.animal_separator or "
+      "write animals.csv (video,animal)",
+      set.videos().size(), animal);
+}
+
 std::vector<std::string> leaks_of(const VideoSet& set, const VideoSplit& split) {
   std::vector<std::string> leaks;
+  if (std::string line = copies_among(set, split); !line.empty()) leaks.push_back(std::move(line));
   for (const SplitBy by : {SplitBy::kVideo, SplitBy::kAnimal}) {
+    if (by == SplitBy::kAnimal && of_one_animal(set)) {
+      leaks.push_back(one_animal_words(set));
+      continue;
+    }
     const int64_t shared = shared_trials(set, split, by);
     if (shared == 0) continue;
     leaks.push_back(

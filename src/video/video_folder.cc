@@ -80,6 +80,8 @@ class FolderReader {
         files.video = path;
     } else if (name == "classes.csv") {
       out_.classes = path;
+    } else if (name == "animals.csv") {
+      out_.animals = path;
     } else if (const std::optional<AnnotationName> of = read_annotation_name(name)) {
       named(of->video).annotations.push_back({of->trial, path});
     } else if (const size_t mark = name.find("DLC"); mark != name.npos && mark > 0) {

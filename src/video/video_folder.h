@@ -1,6 +1,7 @@
 // video/video_folder.h -- which videos a folder holds, and which files belong to each.
 //
 //   DIR/Videos/mouse_3.mp4  DIR/Annotations/prediction_mouse_3_1.csv  DIR/Poses/mouse_3DLC_....csv  DIR/classes.csv
+//   DIR/animals.csv
 // or all of it in DIR itself. Names that begin with a dot are passed over. Links are not followed: a link is named and
 // left out. A video without annotations is a
 // warning and left out of training; annotations without a video, and no video at all, are errors.
@@ -33,6 +34,7 @@ struct VideoFolder {
   std::filesystem::path folder, cache;
   std::vector<VideoFiles> videos;
   std::filesystem::path classes;  // classes.csv; empty: none
+  std::filesystem::path animals;  // animals.csv; empty: none
   DataFindings findings;
 };
 

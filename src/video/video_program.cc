@@ -38,6 +38,7 @@ VideoFacts read_facts(VideoProcess& process, const fs::path& video) {
   facts.frames = line.value("frames", int64_t{0});
   facts.frames_per_second = line.value("frames_per_second", 0.0);
   facts.variable_rate = line.value("variable_rate", false);
+  facts.rotation = line.value("rotation", 0);
   facts.codec = printable(text_in(line, "codec"));
   if (facts.height <= 0 || facts.width <= 0) refuse_unreadable(video, "its pictures have no size");
   return facts;

@@ -20,7 +20,8 @@ struct VideoFacts {
   int64_t frames = 0;  // as the file says; 0: it does not
   double frames_per_second = 0;
   bool variable_rate = false;
-  std::string codec;  // "h264"
+  int32_t rotation = 0;  // degrees, clockwise, that a player is asked to turn it by; its frames come as they are stored
+  std::string codec;     // "h264"
 };
 
 struct DecodedVideo {

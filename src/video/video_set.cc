@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "base/printable.h"
 #include "base/sha256.h"
 #include "base/shell_word.h"
+#include "market/csv_rows.h"
 #include "video/annotations.h"
 #include "video/damaged_frames.h"
 #include "video/frames_of_video.h"
@@ -33,6 +36,7 @@ class VideoSetReader {
     set_.height_ = options.height;
     set_.width_ = options.width;
     read_classes();
+    read_animals();
     for (const VideoFiles& files : folder_.videos)
       if (!files.annotations.empty()) read_video(files);
     note_unannotated();
@@ -66,6 +70,33 @@ class VideoSetReader {
     usable_classes_ = set_.classes_.size() >= 2;
   }
 
+  // animals.csv: which videos are of one animal, where their names do not tell.
+  void read_animals() {
+    if (folder_.animals.empty()) return;
+    static const MarketColumn columns[] = {{"video"}, {"animal"}};
+    const std::string file = shown(folder_.animals);
+    const FileBytes bytes = read_whole_file(FileSystem::real(), folder_.animals, 1 << 24);
+    read_csv(bytes.text(), file, columns, findings_, [&](int64_t line, std::span<const std::string_view> fields) {
+      if (fields[0].empty() || fields[1].empty())
+        findings_.error("animal", file, line, "a video and its animal have names");
+      else if (!animals_.emplace(fields[0], fields[1]).second)
+        findings_.error("animal", file, line, fmt::format("\"{}\" stands there twice", printable(fields[0])));
+    });
+    set_.animals_named_ = true;
+  }
+
+  std::string animal_of(const std::string& video) {
+    if (set_.animals_named_) {
+      const auto named = animals_.find(video);
+      if (named != animals_.end()) return named->second;
+      findings_.error("animal", shown(folder_.animals), 0, fmt::format("it has no row for {}", printable(video)));
+      return video;
+    }
+    const std::string& separator = options_.animal_separator;
+    const size_t end = separator.empty() ? std::string::npos : video.find(separator);
+    return video.substr(0, end == 0 ? std::string::npos : end);
+  }
+
   // The frames of a video, if they can be had and are its own.
   std::optional<FrameFile> frames_of(const VideoFiles& files) {
     try {
@@ -85,6 +116,7 @@ class VideoSetReader {
       const VideoSource& source = frames->source();
       if (!source.note.empty()) findings_.warning("damaged", source.name, 0, source.note);
       if (source.variable_rate) findings_.warning("variable-rate", source.name, 0, kVariableRateWords);
+      if (source.rotation != 0) findings_.warning("rotation", source.name, 0, rotation_words(source.rotation));
       return frames;
     } catch (const DamagedFrames& damage) {
       findings_.error("frames", files.name, 0, fmt::format("{}: {}", damage.what(), damage.why()));
@@ -109,11 +141,8 @@ class VideoSetReader {
       trial.first_frame += set_.frames_;
       set_.trials_.push_back(std::move(trial));
     }
-    const std::string& separator = options_.animal_separator;
-    const size_t end = separator.empty() ? std::string::npos : files.name.find(separator);
     set_.generated_ = set_.generated_ || frames->source().generated;
-    set_.videos_.push_back(
-        {files.name, files.name.substr(0, end == 0 ? std::string::npos : end), set_.frames_, std::move(*frames)});
+    set_.videos_.push_back({files.name, animal_of(files.name), set_.frames_, std::move(*frames)});
     set_.frames_ += length;
   }
 
@@ -185,6 +214,8 @@ class VideoSetReader {
     for (const SetVideo& video : set_.videos_)
       sum.update(
           fmt::format("video {} {} {}\n", video.name, video.frames.frames(), video.frames.source().frames_sha256));
+    if (set_.animals_named_)
+      for (const SetVideo& video : set_.videos_) sum.update(fmt::format("animal {}\n", video.animal));
     for (const VideoTrial& trial : set_.trials_) {
       sum.update(fmt::format("trial {} {} {} {}\n", trial.video, trial.number, trial.first_frame, trial.frames()));
       sum.update(std::as_bytes(std::span(trial.classes)));
@@ -198,6 +229,7 @@ class VideoSetReader {
   VideoFolder folder_;
   DataFindings findings_;
   VideoSet set_;
+  std::map<std::string, std::string, std::less<>> animals_;  // of videos, from animals.csv
   bool usable_classes_ = true;
   int64_t videos_ = 0, trials_ = 0, rows_ = 0, without_frames_ = 0;
   std::vector<std::pair<std::string, int64_t>> unannotated_;  // videos, and their frames behind the last trial

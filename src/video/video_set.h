@@ -20,11 +20,12 @@ struct VideoSetOptions {
   std::filesystem::path folder;
   std::filesystem::path cache;  // of frames; empty: <folder>/frames
   int32_t height = 256, width = 256;
-  bool merge_withdraw = true;          // guard and flinch count as paw_withdraw, where there is no classes.csv
-  bool accept_gaps = false;            // video/annotations.h
-  bool poses = false;                  // every video must have one then
-  std::string animal_separator = "_";  // an animal's name is that of its video up to here; empty: the whole name
-  bool verify = true;                  // the sums of all frames, which reads every byte once
+  bool merge_withdraw = true;  // guard and flinch count as paw_withdraw, where there is no classes.csv
+  bool accept_gaps = false;    // video/annotations.h
+  bool poses = false;          // every video must have one then
+  // An animal's name is that of its video up to here, where no animals.csv says it; empty: the whole name.
+  std::string animal_separator = "_";
+  bool verify = true;  // the sums of all frames, which reads every byte once
 };
 
 struct VideoTrial {
@@ -52,6 +53,7 @@ class VideoSet {
   int32_t width() const { return width_; }
   int64_t frame_bytes() const { return int64_t{height_} * width_; }
   bool generated() const { return generated_; }
+  bool animals_named() const { return animals_named_; }  // by animals.csv, not by the names of videos
   // Of one video's frames, `count` from `first` on (numbers of the set): they lie one after the other. The caller stays
   // inside one video; a clip does. From any thread.
   const uint8_t* frame(int64_t first) const;
@@ -71,7 +73,7 @@ class VideoSet {
   std::vector<float> poses_;
   int64_t frames_ = 0;
   int32_t height_ = 0, width_ = 0;
-  bool generated_ = false;
+  bool generated_ = false, animals_named_ = false;
   std::string digest_;
   DataFindings findings_;
 };

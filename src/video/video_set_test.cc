@@ -11,6 +11,7 @@
 #include "video/annotations.h"
 #include "video/class_counts.h"
 #include "video/clip_set.h"
+#include "video/frame_file.h"
 #include "video/generated_videos.h"
 #include "video/split.h"
 #include "video/video_folder.h"
@@ -82,6 +83,34 @@ TEST(VideoSet, EqualFilesGiveAnEqualDigestAndOthersAnother) {
   text.replace(text.find("\n0,") + 3, 1, text[text.find("\n0,") + 3] == '1' ? "2" : "1");
   std::ofstream(b.annotation("prediction_m02_a_1.csv")) << text;
   EXPECT_NE(a.load().digest(), b.load().digest());
+}
+
+TEST(VideoSet, AnimalsAreThoseOfAnimalsCsvWhereItIsThere) {
+  const SmallSet small;
+  const std::string by_names = small.load().digest();
+  std::ofstream(small.folder / "animals.csv") << "video,animal\nm01_a,x\nm01_b,y\nm02_a,x\n";
+  EXPECT_NE(small.refusal().find("animals.csv: it has no row for m02_b"), std::string::npos) << small.refusal();
+  std::ofstream(small.folder / "animals.csv", std::ios::app) << "m02_b,z\nanother,z\n";
+  const VideoSet set = small.load();
+  EXPECT_EQ(set.videos()[0].animal, "x");
+  EXPECT_EQ(set.videos()[2].animal, "x");
+  EXPECT_EQ(set.videos()[3].animal, "z");
+  EXPECT_NE(set.digest(), by_names) << "a split by animal depends on them";
+  EXPECT_EQ(set.findings().render(), "");
+  std::ofstream(small.folder / "animals.csv", std::ios::app) << "m01_a,y\nm02_c,\n";
+  EXPECT_NE(small.refusal().find("\"m01_a\" stands there twice"), std::string::npos) << small.refusal();
+}
+
+TEST(VideoSet, TrialsShorterThanAClipAreNamed) {
+  const SmallSet small;
+  EXPECT_EQ(short_trials_text(small.load()), "");
+  std::string text = "Frame,Action\n";
+  for (int frame = 0; frame < 10; ++frame) text += std::to_string(frame) + ",1\n";
+  std::ofstream(small.annotation("prediction_m01_a_2.csv")) << text;
+  EXPECT_EQ(short_trials_text(small.load()),
+            "1 of 8 trials is shorter than a clip of 17 frames and has none (Annotations/prediction_m01_a_2.csv: 10 "
+            "frames)");
+  EXPECT_EQ(short_trials_text(small.load(), {.length = 9}), "");
 }
 
 TEST(VideoSet, RowsBeyondTheEndAreLeftOutAndNamed) {
@@ -225,6 +254,50 @@ TEST(VideoSplit, WhatLeaksIsSaid) {
   ASSERT_EQ(by_video.size(), 1U);
   EXPECT_NE(by_video[0].find("2 of 2 validation trials are of animals that training sees too"), std::string::npos);
   EXPECT_FALSE(split_videos(set, {.by = SplitBy::kTrial}).leaks.empty());
+}
+
+TEST(VideoSplit, NamesThatMakeOneAnimalOfAllVideosAreNamedAsThat) {
+  const SmallSet small;
+  VideoSetOptions options = small.options();
+  options.animal_separator = "0";  // m01_a ... m02_b
+  const std::vector<std::string> leaks = split_videos(load_video_set(options), {}).leaks;
+  ASSERT_EQ(leaks.size(), 1U);
+  EXPECT_NE(leaks[0].find("by their names all 4 videos are of one animal, m:"), std::string::npos) << leaks[0];
+  std::ofstream(small.folder / "animals.csv") << "video,animal\nm01_a,x\nm01_b,x\nm02_a,x\nm02_b,x\n";
+  const std::vector<std::string> named = split_videos(small.load(), {}).leaks;
+  ASSERT_EQ(named.size(), 1U);
+  EXPECT_NE(named[0].find("animals.csv says that all 4 videos are of x"), std::string::npos) << named[0];
+}
+
+TEST(VideoSplit, CopiesOfAVideoUnderAnotherNameLeak) {
+  const SmallSet small;
+  {
+    const FrameFile frames = FrameFile::open(small.folder / "frames" / "m01_a.mp4.32x32.frames");
+    FrameFileWriter writer(small.folder / "frames" / "rat_9.mp4.32x32.frames", 32, 32);
+    for (int64_t i = 0; i < frames.frames(); ++i)
+      writer.add({frames.frame(i), static_cast<size_t>(frames.frame_bytes())});
+    writer.finish({.name = "rat_9.mp4"});
+  }
+  std::string text = "Frame,Action\n";
+  for (int frame = 0; frame < 120; ++frame) text += std::to_string(frame) + ",1\n";
+  std::ofstream(small.annotation("prediction_rat_9_1.csv")) << text;
+  const VideoSet set = small.load();
+  int apart = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const VideoSplit split = split_videos(set, {.by = SplitBy::kVideo, .validation_share = 0.3, .seed = seed});
+    const auto judges = [&](const std::string& name) {
+      return std::ranges::any_of(split.validation, [&](int32_t trial) {
+        return set.videos()[static_cast<size_t>(set.trials()[static_cast<size_t>(trial)].video)].name == name;
+      });
+    };
+    const bool leak = judges("m01_a") != judges("rat_9");
+    EXPECT_EQ(std::ranges::any_of(split.leaks,
+                                  [](const std::string& l) { return l.find("the same frames") != std::string::npos; }),
+              leak)
+        << seed;
+    apart += leak ? 1 : 0;
+  }
+  EXPECT_GT(apart, 0);
 }
 
 TEST(ClassCounts, WeightsAreTotalOverClassesTimesCount) {

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import unittest
 
+import skips
 from run_test import BIN, TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 VIDEO = BIN / "tandem-video"
@@ -21,7 +22,7 @@ FFMPEG, FFPROBE = shutil.which("ffmpeg"), shutil.which("ffprobe")
 SCALE = "area+accurate_rnd+bitexact"
 
 
-@unittest.skipUnless(FFMPEG and VIDEO.exists(), "SKIPPED: no ffmpeg, or a build without tandem-video")
+@unittest.skipUnless(FFMPEG and VIDEO.exists(), "no ffmpeg, or a build without tandem-video")
 class Videos(Case):
     def ffmpeg(self, *args):
         return subprocess.run([FFMPEG, "-v", "error", "-y", *map(str, args)], check=True, capture_output=True, cwd=self.dir).stdout
@@ -63,7 +64,7 @@ class Videos(Case):
 
 class Frames(Videos):
     def judged(self, path, width, height):
-        return self.ffmpeg("-i", path, "-vsync", "passthrough", "-vf", f"scale={width}:{height}:flags={SCALE}",
+        return self.ffmpeg("-noautorotate", "-i", path, "-vsync", "passthrough", "-vf", f"scale={width}:{height}:flags={SCALE}",
                            "-pix_fmt", "gray", "-f", "rawvideo", "-")
 
     def test_frames_equal_ffmpegs_to_the_bit(self):
@@ -87,6 +88,17 @@ class Frames(Videos):
         result = self.prepare(folder)
         self.assertEqual(result["videos"][0]["frames"], count)
         self.assertEqual(self.decoded(path, 16, 16), self.judged(path, 16, 16))
+
+    def test_a_rotation_that_players_follow_is_named_and_its_frames_are_as_stored(self):
+        folder = self.mice(2)
+        stored, video = self.decoded(folder / "Videos/m0.mp4", 32, 32), self.dir / "turned.mp4"
+        self.ffmpeg("-i", folder / "Videos/m0.mp4", "-c", "copy", "-metadata:s:v:0", "rotate=90", video)
+        video.replace(folder / "Videos/m0.mp4")
+        words = "players turn it clockwise by 270 degrees"
+        self.assertEqual(self.decoded(folder / "Videos/m0.mp4", 32, 32), stored)
+        self.assertEqual(self.judged(folder / "Videos/m0.mp4", 32, 32), stored)
+        for found in (self.prepare(folder), self.data("check", folder, "--size", 32)):
+            self.assertEqual([f["file"] for f in found["findings"] if words in f["text"]], ["m0.mp4"], found["findings"])
 
     def test_the_cache_holds_the_frames_that_were_decoded(self):
         folder = self.mice(1)
@@ -320,4 +332,4 @@ class BadVideos(Videos):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skips.main()

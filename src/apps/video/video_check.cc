@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -32,6 +33,7 @@ UsualSplit usual_split(const VideoSet& set) {
     const VideoSplit& split = usual.split.emplace(split_videos(set, {}));
     usual.words.push_back(fmt::format("split by video, seed 42: {} trials train, {} judge", split.training.size(),
                                       split.validation.size()));
+    if (std::string line = short_trials_text(set); !line.empty()) usual.words.push_back(std::move(line));
     for (const std::string& leak : split.leaks) usual.words.push_back(leak);
     usual.training = count_classes(set.classes(), clips_of(set, split.training));
     const ClassCounts validation = count_classes(set.classes(), clips_of(set, split.validation));
@@ -40,7 +42,7 @@ UsualSplit usual_split(const VideoSet& set) {
     SplitOptions by_trial;
     by_trial.by = SplitBy::kTrial;
     for (const std::string& leak : split_videos(set, by_trial).leaks)
-      usual.words.push_back("a split by trial would leak: " + leak);
+      if (std::ranges::count(split.leaks, leak) == 0) usual.words.push_back("a split by trial would leak: " + leak);
   } catch (const ConfigError& error) {
     usual.refused = true;
     usual.words.push_back(fmt::format("{}: {}; {}", error.what(), error.why(), error.todo()));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "base/errors.h"
@@ -61,6 +62,24 @@ std::string with_complaint(std::string words) {
 }
 
 double value_of(AVRational rate) { return rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 0; }
+
+// What a player is asked to turn the pictures by, in whole degrees clockwise, 0 to 359.
+int32_t rotation_of(const AVStream& stream) {
+#if LIBAVFORMAT_VERSION_MAJOR >= 61
+  const AVPacketSideData* const found = av_packet_side_data_get(
+      stream.codecpar->coded_side_data, stream.codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+  const uint8_t* const matrix = found && found->size >= 9 * sizeof(int32_t) ? found->data : nullptr;
+#else
+  size_t size = 0;
+  const uint8_t* matrix = av_stream_get_side_data(&stream, AV_PKT_DATA_DISPLAYMATRIX, &size);
+  if (size < 9 * sizeof(int32_t)) matrix = nullptr;
+#endif
+  if (!matrix) return 0;
+  int32_t values[9];
+  std::memcpy(values, matrix, sizeof values);
+  const double degrees = -av_display_rotation_get(values);
+  return std::isfinite(degrees) ? static_cast<int32_t>((std::lround(degrees) % 360 + 360) % 360) : 0;
+}
 
 }  // namespace
 
@@ -148,6 +167,7 @@ void FfmpegDecoder::State::note_facts() {
   const double mean = value_of(stream->avg_frame_rate), base = value_of(stream->r_frame_rate);
   facts.frames_per_second = mean > 0 ? mean : base;
   facts.variable_rate = mean > 0 && base > 0 && std::abs(mean - base) > 0.005 * base;
+  facts.rotation = rotation_of(*stream);
 }
 
 FfmpegDecoder::FfmpegDecoder(const std::string& file) : state_(std::make_unique<State>()) {

@@ -4,9 +4,10 @@
 // repeated or dropped to keep a rate. A frame that damage has lost keeps its place (lost_frames.h), so that those
 // behind it keep theirs. Scaling is swscale's area averaging with accurate rounding, on one thread, set up as FFmpeg's
 // scale filter does it, so that the bytes are those of
-//   ffmpeg -i FILE -vsync passthrough -vf scale=W:H:flags=area+accurate_rnd+bitexact -pix_fmt gray -f rawvideo -
-// A rotation that the file asks a player for is not followed. The file is read through a callback: FFmpeg opens
-// nothing, so a playlist inside a video leads nowhere.
+//   ffmpeg -noautorotate -i FILE -vsync passthrough -vf scale=W:H:flags=area+accurate_rnd+bitexact -pix_fmt gray
+//     -f rawvideo -
+// A rotation that the file asks a player for is reported and not followed. The file is read through a callback: FFmpeg
+// opens nothing, so a playlist inside a video leads nowhere.
 #pragma once
 
 #include <cstdint>

@@ -121,6 +121,7 @@ nlohmann::json json_of(const VideoFacts& facts) {
           {"frames", facts.frames},
           {"frames_per_second", facts.frames_per_second},
           {"variable_rate", facts.variable_rate},
+          {"rotation", facts.rotation},
           {"codec", facts.codec}};
 }
 
