@@ -18,10 +18,13 @@ if [[ ${1:-} =~ ^-?[0-9]+$ ]]; then
 fi
 
 list=
+parts=   # MIG devices, which nvidia-smi lists below their GPU
 if command -v nvidia-smi >/dev/null; then
-  list=$(nvidia-smi -L 2>/dev/null | grep '^GPU ')
+  all=$(nvidia-smi -L 2>/dev/null)
+  list=$(grep '^GPU ' <<<"$all")
+  parts=$(sed -n 's/^ *MIG /MIG /p' <<<"$all")
 fi
-# As CUDA reads it: numbers or beginnings of UUIDs, up to the first that names no GPU.
+# As CUDA reads it: numbers, beginnings of UUIDs or MIG devices, up to the first that names nothing.
 hidden=
 if [[ -n $list && -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
   visible=
@@ -30,6 +33,7 @@ if [[ -n $list && -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     name=${name//[[:space:]]/}
     case $name in
       GPU-*) line=$(grep -F "(UUID: $name" <<<"$list" | head -n 1) ;;
+      MIG-*) line=$(grep -F "(UUID: $name)" <<<"$parts") || line="MIG device (UUID: $name)" ;;
       *) line=$([[ $name =~ ^[0-9]+$ ]] && grep "^GPU $((10#$name)):" <<<"$list") ;;
     esac
     [[ -n $line ]] || break

@@ -11,10 +11,10 @@
 #include "base/printable.h"
 #include "engine/evaluate.h"
 #include "engine/supervised.h"
-#include "nn/cross_entropy.h"
 #include "nn/here.h"
 #include "recipes/makers.h"
 #include "recipes/video_clips.h"
+#include "recipes/video_loss.h"
 #include "recipes/video_net.h"
 #include "recipes/video_predictor.h"
 #include "telemetry/confusion_table.h"
@@ -55,13 +55,8 @@ class Video : public SupervisedRecipe {
 
   // The mean weight of a clip is the divisor: fixed, so that shards add up, where torch divides by those of the batch.
   at::Tensor row_losses(const at::Tensor& output, const Batch& batch) override {
-    const double share = s_.label_smoothing;
-    at::Tensor losses = cross_entropy(output, batch.tensors.at(kClipLabel), {.class_weights = class_weights_});
-    if (share > 0) {
-      const at::Tensor spread = -(at::log_softmax(output.to(at::kFloat), 1) * class_weights_).mean(1);
-      losses = (1 - share) * losses + share * spread;
-    }
-    return losses / data_.mean_weight();
+    return smoothed_cross_entropy(output, batch.tensors.at(kClipLabel), class_weights_, s_.label_smoothing) /
+           data_.mean_weight();
   }
 
   // ---- metrics ----

@@ -19,6 +19,7 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kFramesAtOnce = 4096;  // that lie on the device
+constexpr int64_t kRowsOnCpu = 8;        // clips; of 256 x 256, a tenth of a gigabyte each
 
 at::Tensor read_poses(const std::string& file, const VideoData& data, int64_t frames) {
   if (file.empty())
@@ -69,7 +70,7 @@ std::string answer_prediction(const std::string& question, VideoNet& net, const 
                       "a net reads frames as it was trained on",
                       fmt::format("prepare the video with --size {}", settings.size));
   const at::Tensor poses = settings.poses ? read_poses(asked.value("poses", ""), data, frames) : at::Tensor();
-  const int64_t rows = std::clamp<int64_t>(asked.value("rows", int64_t{64}), 1, kFramesAtOnce / 2);
+  const int64_t rows = gpu() ? std::clamp<int64_t>(asked.value("rows", int64_t{64}), 1, kFramesAtOnce / 2) : kRowsOnCpu;
   const double begin = monotonic_seconds();
   double after_first = 0;  // the first batch loads kernels, and looks for the fastest
   at::NoGradGuard no_grad;
@@ -108,6 +109,7 @@ std::string answer_prediction(const std::string& question, VideoNet& net, const 
   nlohmann::json answer{{"classes", data.class_names},
                         {"predicted", of_frame(predicted)},
                         {"probability", of_frame(probability)},
+                        {"rows", rows},
                         {"seconds", end - begin}};
   answer["frames_per_second"] =
       clips > rows ? nlohmann::json(static_cast<double>(clips - rows) / (end - after_first)) : nlohmann::json();

@@ -13,6 +13,7 @@ import types
 import unittest
 from unittest import mock
 
+import skips
 from run_test import BIN  # noqa: F401  (takes the folder from the command line)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
@@ -122,4 +123,4 @@ class Floors(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skips.main()

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import unittest
 
+import skips
 from run_test import BIN, Case  # noqa: E402  (takes the folder from the command line)
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
@@ -78,4 +79,4 @@ class Guide(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skips.main()

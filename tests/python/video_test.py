@@ -13,6 +13,7 @@ import subprocess
 import sys
 import unittest
 
+import skips
 from frame_metrics import frame_scores
 from launched import WORKER, Launched, clean_environment
 from ports import lease_ports
@@ -192,6 +193,43 @@ class Judged(Video):
         self.assertEqual(copy.read_bytes(), before)
         self.assertEqual([path for path in self.dir.glob("*") if path.stem in ("same", "new", "-")], [])
 
+    def test_each_frame_of_the_copy_bears_the_label_that_the_csv_gives_it(self):
+        if not (BIN / "tandem-video").exists():
+            self.skipTest("this build has no FFmpeg")
+        side = 96  # room for the longest label
+        self.train("--steps", 1, "--set", f"size={side}", "--set", "validation.every=never", "--set", "validation.patience=0")
+        video = shutil.copy(sorted(self.folder().rglob("*.mp4"))[0], self.dir / "mouse.mp4")
+        run = self.train("--steps", 60, "--set", "validation.every=60 steps", "--lr", 0.003)
+        said = self.tandem("predict", run["run"], video, "--csv", "labels.csv", "--overlay", "labelled.mp4").stderr
+        self.assertRegex(said, r"decoding 80 frames of 16 x 16: 20\.5 kB in /")
+        with open(self.dir / "labels.csv", newline="") as rows:
+            texts = [f"{row['Action']} {float(row['Probability']):.2f}" for row in csv.DictReader(rows)]
+        different = sorted(set(texts))
+        self.assertGreater(len(different), 5)
+        drawn = subprocess.run([BIN.parent / "tests" / "draw_label_tool", str(side), str(side)], input="\n".join(different).encode(),
+                               check=True, capture_output=True).stdout
+        copy = subprocess.run([BIN / "tandem-video", "decode", self.dir / "labelled.mp4", "--raw"], check=True, capture_output=True).stdout
+        self.assertEqual((len(drawn), len(copy)), (len(different) * side * side, 80 * side * side))
+        boxes = {text: [row * side + column for row in range(9) for column in range(len(text) * 6 + 1)] for text in different}
+        pictures = {text: [drawn[at * side * side + i] for i in boxes[text]] for at, text in enumerate(different)}
+        for frame, text in enumerate(texts):
+            off = {other: sum(abs(copy[frame * side * side + i] - pixel) for i, pixel in zip(boxes[other], picture)) / len(picture)
+                   for other, picture in pictures.items()}
+            self.assertEqual(min(off, key=off.get), text, f"frame {frame}: {off}")
+
+    def test_a_cpu_takes_a_few_clips_at_a_time_whatever_the_batch(self):
+        run = self.train("--steps", 2)
+        frames = sorted(self.folder().rglob("*.frames"))[0]
+        answers = {}
+        for rows in (1, 16, 512):
+            (self.dir / "question.json").write_text(json.dumps({"ask": "predict", "frames": str(frames), "poses": "", "rows": rows}))
+            done = subprocess.run([WORKER, "evaluate", run["dir"], pathlib.Path(run["dir"]) / "checkpoints/best", "question.json"], cwd=self.dir,
+                                  env=clean_environment(OMP_NUM_THREADS="1", TANDEM_DEVICE="cpu"), check=True, capture_output=True, text=True)
+            answers[rows] = json.loads(done.stdout)["answer"]
+        self.assertEqual([answer["rows"] for answer in answers.values()], [8] * 3, "clips of 256 x 256 fill its memory")
+        for answer in answers.values():
+            self.assertEqual((answer["predicted"], answer["probability"]), (answers[1]["predicted"], answers[1]["probability"]))
+
     def test_a_video_without_a_frame_is_refused(self):
         ffmpeg = shutil.which("ffmpeg")
         if not ffmpeg or not (BIN / "tandem-video").exists():
@@ -226,6 +264,30 @@ class Judged(Video):
             self.assert_explains(self.tandem("predict", run["run"], "mouse.frames", *flags, "--overlay", "x.mp4", code=2), "video itself")
             self.assert_explains(self.tandem("eval", run["run"], code=2), str(folder))
 
+    def test_frames_alone_train_are_judged_and_labelled_where_there_is_no_program_for_videos(self):
+        self.train("--steps", 1)
+        folder, alone = self.dir / "mine", self.dir / "bin"
+        shutil.copytree(self.folder(), folder)
+        shutil.rmtree(folder / "Videos", ignore_errors=True)
+        alone.mkdir()
+        for program in BIN.iterdir():
+            if program.is_file() and program.name != "tandem-video":
+                shutil.copy(program, alone)
+
+        def tandem(*args, code=0):
+            done = subprocess.run([alone / "tandem", *map(str, args)], cwd=self.dir, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  env={**os.environ, "NO_COLOR": "1", "XDG_CACHE_HOME": str(self.dir / "none")})
+            self.assertEqual(done.returncode, code, done.stderr)
+            return done
+        run = json.loads(tandem("train", "video", *SMALL, "--data", folder, "--steps", 3, "--json").stdout)
+        self.assertEqual(run["digest"], self.train("--data", folder, "--steps", 3)["digest"])
+        self.assertEqual(json.loads(tandem("eval", run["run"], "--json").stdout)["step"], 3)
+        frames = sorted(folder.rglob("*.frames"))[0]
+        self.assertEqual(json.loads(tandem("predict", run["run"], frames, "--csv", "frames.csv", "--json").stdout)["frames"], 80)
+        self.assertEqual((self.dir / "frames.csv").read_text(), self.labels(run, frames))
+        (self.dir / "mouse.mp4").write_bytes(b"a video")
+        self.assert_explains(tandem("predict", run["run"], "mouse.mp4", code=2), "built without FFmpeg")
+
     def labels(self, run, video, *flags):
         self.tandem("predict", run["run"], video, *flags, "--csv", "labels.csv")
         return (self.dir / "labels.csv").read_text()
@@ -244,6 +306,19 @@ class Settings(Video):
     def test_batch_norm_over_the_whole_batch(self):
         synced = self.digest_on_any_workers("--set", "sync_bn=true")
         self.assertNotEqual(synced["digest"], self.train(*EVERY, "--devices", "cpu:1")["digest"])
+
+    def test_bf16_on_a_cpu_trains_is_judged_and_labels(self):
+        flags = ("--precision", "bf16", "--steps", 6, "--set", "validation.every=3 steps")
+        runs = [self.train(*flags, "--devices", f"cpu:{workers}") for workers in (1, 2)]
+        self.assert_bits((runs[0]["digest"], self.curve(runs[0])), (runs[1]["digest"], self.curve(runs[1])))
+        self.assertNotEqual(runs[0]["digest"], self.train("--steps", 6, "--set", "validation.every=3 steps")["digest"], "it is another type")
+        frames = sorted(self.folder().rglob("*.frames"))[0]
+        found = []
+        for run in runs:
+            judged = json.loads(self.tandem("eval", run["run"], "--json").stdout)
+            self.tandem("predict", run["run"], frames, "--csv", "labels.csv")
+            found.append((judged["loss"], judged["confusion"], (self.dir / "labels.csv").read_text()))
+        self.assertEqual(found[0], found[1])
 
     def test_poses_are_a_second_input(self):
         run = self.digest_on_any_workers("--set", "poses=true")
@@ -278,11 +353,12 @@ class Settings(Video):
 class Script(Video):
     SCRIPT = ROOT / "scripts" / "train_multigpu.sh"
 
-    def launch(self, *args, gpus=0, code=0, visible=None):
-        """The script where nvidia-smi lists so many GPUs and tandem prints its arguments."""
+    def launch(self, *args, gpus=0, code=0, visible=None, parts=()):
+        """The script where nvidia-smi lists so many GPUs, the first with these MIG devices, and tandem prints its arguments."""
         tools = self.dir / "tools"
         tools.mkdir(exist_ok=True)
-        lines = "".join(f"GPU {i}: NVIDIA B200 (UUID: GPU-{i})\n" for i in range(gpus))
+        below = "".join(f"  MIG 1g.5gb     Device  {i}: (UUID: {name})\n" for i, name in enumerate(parts))
+        lines = "".join(f"GPU {i}: NVIDIA B200 (UUID: GPU-{i})\n{below if i == 0 else ''}" for i in range(gpus))
         for name, text in (("nvidia-smi", f"printf '%s' '{lines}'"), ("tandem", 'echo "$*"')):
             (tools / name).write_text(f"#!/bin/sh\n{text}\n")
             (tools / name).chmod(0o755)
@@ -323,6 +399,17 @@ class Script(Video):
             self.assertEqual(done.stdout, "train video --quick\n", nothing)
             self.assertIn("No GPU was found (CUDA_VISIBLE_DEVICES=", done.stderr)
 
+    def test_mig_devices_count_as_tandem_counts_them(self):
+        parts = ("MIG-4a5b", "MIG-4a5b-2")
+        for visible, count in (("MIG-4a5b", 1), ("MIG-4a5b-2,MIG-4a5b", 2), ("MIG-4a5b, GPU-1", 2), ("MIG-elsewhere", 1)):
+            done = self.launch(gpus=2, parts=parts, visible=visible)
+            self.assertEqual(done.stdout, f"train video --num-gpus {count}\n", visible)
+        self.assertEqual(self.launch(gpus=2, parts=parts).stdout, "train video --num-gpus 2\n")
+        banner = self.launch(1, gpus=2, parts=parts, visible="MIG-4a5b-2").stderr
+        self.assertIn("Device  1: (UUID: MIG-4a5b-2)", banner)
+        self.assertNotIn("No GPU was found", banner)
+        self.assertIn("MIG device (UUID: MIG-elsewhere)", self.launch(gpus=2, visible="MIG-elsewhere").stderr)
+
     def test_without_a_gpu_it_says_so_and_trains_on_the_cpu(self):
         done = self.launch("--quick")
         self.assertEqual(done.stdout, "train video --quick\n")
@@ -340,8 +427,27 @@ class BadInput(Video):
         self.refused("--set", "clip.frames=10", words=("set clip.frames to 9 or 11",))
         self.refused("--set", "net.width=5", words=("set net.width to 4 or 6",))
         self.refused("--set", "augment.shift=8", words=("augment.shift is 8",))
+        self.refused("--set", "augment.frame_drop=1", words=("augment.frame_drop", "below 1"))
         self.refused("--set", "validation.best=f2", words=("macro_f1",))
         self.refused("--gpus", "0,1,2", words=("cuda",))
+
+    def test_trials_without_a_clip_and_names_of_one_animal_are_named_by_the_check_and_by_training(self):
+        self.train("--steps", 1)
+        folder = self.dir / "mine"
+        shutil.copytree(self.folder(), folder)
+        last = sorted(folder.rglob("prediction_*_2.csv"))[-1]
+        short = last.with_name(last.name.replace("_2.csv", "_3.csv"))  # its last 5 frames are a trial of their own
+        rows = last.read_text().splitlines()
+        last.write_text("\n".join(rows[:-5]) + "\n")
+        short.write_text("\n".join([rows[0]] + [f"{i},{row.split(',')[1]}" for i, row in enumerate(rows[-5:])]) + "\n")
+        check = json.loads(self.tandem("data", "check", "video", folder, "--size", 16, "--json").stdout)
+        done = self.tandem("train", "video", *SMALL, "--data", folder, "--steps", 1, "--set", "split.animal_separator=0")
+        for text in (" ".join(check["split"]), done.stderr):
+            self.assertRegex(text, rf"1 of 9 trials is shorter than a clip of \d+ frames and has none \(Annotations/{short.name}: 5 frames\)")
+        self.assertIn("by their names all 4 videos are of one animal, m:", done.stderr)
+        (folder / "animals.csv").write_text("video,animal\n" + "".join(f"{video.stem},{video.stem}\n" for video in folder.rglob("*.mp4")))
+        done = self.tandem("train", "video", *SMALL, "--data", folder, "--steps", 1, "--set", "split.by=animal")
+        self.assertNotIn("animal", "".join(line for line in done.stderr.splitlines() if "warning" in line))
 
     def test_a_class_that_only_validation_has_is_named(self):
         self.train("--steps", 1)
@@ -420,4 +526,4 @@ class BadInput(Video):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skips.main()

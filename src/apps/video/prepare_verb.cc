@@ -1,55 +1,19 @@
 #include "apps/video/prepare_verb.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/video/decoding_bar.h"
 #include "apps/video/findings_json.h"
 #include "apps/video/frame_size.h"
-#include "base/clock.h"
 #include "base/errors.h"
 #include "base/printable.h"
 #include "command/command.h"
-#include "telemetry/human.h"
-#include "telemetry/progress.h"
 
 namespace tandem {
 namespace {
-
-class DecodingBar {
- public:
-  explicit DecodingBar(const Output& output)
-      : output_(output),
-        began_(monotonic_seconds()),
-        display_({.tty = isatty(STDERR_FILENO) != 0,
-                  .color = output.color(),
-                  .out = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); },
-                  .width = stderr_columns},
-                 began_) {}
-  ~DecodingBar() { display_.clear(); }
-
-  void show(const PrepareProgress& progress) {
-    const double now = monotonic_seconds();
-    if (output_.quiet() || !display_.due(now) || progress.frames_done == 0) return;
-    ProgressRow row{.title = "decoding", .step = progress.videos_done, .total = progress.videos};
-    row.counted = "video";
-    row.unit = "frames";
-    row.units_per_second = static_cast<double>(progress.frames_done) / (now - began_);
-    if (progress.frames > 0) {
-      row.fraction = std::min(1.0, static_cast<double>(progress.frames_done) / static_cast<double>(progress.frames));
-      row.eta_seconds = (now - began_) * (1 / row.fraction - 1);
-    }
-    display_.show({.rows = {row}, .unicode = locale_is_utf8()}, now);
-  }
-
- private:
-  const Output& output_;
-  double began_;
-  ProgressDisplay display_;
-};
 
 nlohmann::json preparation_json(const PrepareResult& result, const std::string& folder, const FrameSize& size) {
   nlohmann::json videos = nlohmann::json::array();

@@ -6,7 +6,9 @@
 #include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "apps/video/decoding_bar.h"
 #include "base/errors.h"
 #include "base/printable.h"
 #include "command/ask_worker.h"
@@ -17,6 +19,7 @@
 #include "recipes/video_settings.h"
 #include "runs/run_folder.h"
 #include "video/frame_file.h"
+#include "video/frames_of_video.h"
 #include "video/metrics/segments.h"
 #include "video/video_program.h"
 
@@ -41,14 +44,26 @@ VideoProgram video_program() {
 
 bool is_frame_file(const fs::path& video) { return video.extension() == FrameFile::kEnding; }
 
-// The video's frames, scaled as the run's were, into a file.
+// The video's frames, scaled as the run's were, into a file: all of them before the first one is labelled.
 int64_t decode_into(const VideoProgram& program, const fs::path& video, const fs::path& file, int32_t size,
                     const Command& command) {
+  const VideoFacts facts = program.probe(video);
+  if (facts.frames > 0)
+    command.output.say(fmt::format("decoding {} frames of {} x {}: {} in {} until they are labelled", facts.frames,
+                                   size, size, bytes_text(static_cast<uint64_t>(facts.frames) * size * size),
+                                   printable(file.parent_path().parent_path().string())));
+  if (facts.rotation != 0)
+    command.output.warn(fmt::format("{}: {}", printable(video.string()), rotation_words(facts.rotation)));
+  std::optional<DecodingBar> bar(command.output);
+  PrepareProgress progress{.videos = 1, .frames = facts.frames};
   FrameFileWriter writer(file, size, size);
   const DecodedVideo decoded = program.decode(video, size, size, [&](std::span<const uint8_t> frame) {
     writer.add(frame);
+    ++progress.frames_done;
+    bar->show(progress);
     return true;
   });
+  bar.reset();
   if (decoded.frames == 0)
     throw ConfigError(fmt::format("{} has no frame that can be decoded", printable(video.string())), decoded.trouble,
                       "look whether it plays; copy or encode it again");
