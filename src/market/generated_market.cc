@@ -164,7 +164,7 @@ GeneratedMarket generate_market(const GeneratedMarketOptions& options) {
       options.symbols, options.days, options.seed,
       options.edge > 0 ? fmt::format("with a known edge of {:g} daily deviations", options.edge)
       : options.fair   ? "fair: options cost what they pay on average"
-                       : "without a direction to learn; options cost more than they pay on average, so sellers earn");
+                     : "without a direction to learn; calls cost more than they pay on average, so their sellers earn");
   return out;
 }
 

@@ -53,6 +53,33 @@ TEST(OptionsSet, EndsByWhateverComesFirst) {
   EXPECT_EQ(last_update(s), 0);
 }
 
+TEST(OptionsSettings, AFairMarketHasNoRateAndNoEdge) {
+  OptionsSettings s;
+  s.market.fair = true;
+  EXPECT_THROW(s.check(), ConfigError) << "sellers of calls would earn the rate";
+  s.rate = 0;
+  s.check();
+  s.market.edge = .1;
+  EXPECT_THROW(s.check(), ConfigError);
+}
+
+TEST(OptionsWorld, OfOtherDataIsTheDaysThatAreAskedFor) {
+  OptionsSettings s = small_options();
+  const MarketData data = market_of_run(s);
+  const OptionsWorld whole(data, s), all(data, s, whole.scaler());
+  const auto date = [&](const std::vector<MarketView::Range>& ranges, int32_t row) {
+    return all.environment(ranges)->market().days[row].date;
+  };
+  const MarketView::Range first = all.all_ranges()[0];
+  const DateSpan span{date(all.all_ranges(), first.first + 10), date(all.all_ranges(), first.first + 30)};
+  const OptionsWorld part(data, s, whole.scaler(), span);
+  ASSERT_EQ(part.all_ranges().size(), 3u);
+  EXPECT_EQ(part.all_ranges()[0].first, first.first + 10);
+  EXPECT_EQ(part.all_ranges()[0].last, first.first + 30);
+  EXPECT_THROW(OptionsWorld(data, s, whole.scaler(), {20990101, 20990201}), ConfigError);
+  EXPECT_THROW(OptionsWorld(data, s, whole.scaler(), {20000101, 20000201}), ConfigError);
+}
+
 TEST(OptionsWorld, KeepsItsPartsApartAndScalesByTheTrainingDays) {
   for (const int64_t fold : {1, 4}) {
     OptionsSettings s = small_options();
