@@ -1,10 +1,16 @@
 #include "hardware/cuda_links.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "hardware/cuda_calls.h"
+#include "hardware/cuda_shared_memory.h"
 
 namespace tandem {
 namespace {
@@ -95,6 +101,30 @@ HostLink measure_host(const Cuda& cuda, int device, int64_t bytes) {
   return link;
 }
 
+// As workers do it that sum by kernels (reduce/peer_link.h): memory of one GPU, passed by its descriptor, mapped for
+// the other one, which reads what its owner wrote.
+std::string why_unmapped(const Cuda& cuda, const Place& source, const Place& target, int from, int to) {
+  constexpr size_t kNumbers = 1024, kBytes = kNumbers * sizeof(unsigned);
+  try {
+    std::vector<unsigned> written(kNumbers), found(kNumbers);
+    for (size_t i = 0; i < kNumbers; ++i)
+      written[i] = static_cast<unsigned>(i * 2654435761u + static_cast<unsigned>(from));
+    source.enter();
+    const auto memory = CudaSharedMemory::create(kBytes, from);
+    cuda.call("cuMemcpyHtoDAsync_v2", reinterpret_cast<Address>(memory->data()),
+              static_cast<const void*>(written.data()), kBytes, source.stream());
+    cuda.call("cuStreamSynchronize", source.stream());
+    target.enter();
+    const auto seen = CudaSharedMemory::adopt(dup(memory->fd()), kBytes, to);
+    cuda.call("cuMemcpyDtoHAsync_v2", static_cast<void*>(found.data()), reinterpret_cast<Address>(seen->data()), kBytes,
+              target.stream());
+    cuda.call("cuStreamSynchronize", target.stream());
+    return found == written ? "" : "what is read there is not what its owner wrote";
+  } catch (const std::runtime_error& refusal) {
+    return refusal.what();
+  }
+}
+
 PeerLink measure_peer(const Cuda& cuda, int from, int to, int64_t bytes) {
   const Place source(cuda, from, bytes), target(cuda, to, bytes);
   int direct = 0;
@@ -112,7 +142,7 @@ PeerLink measure_peer(const Cuda& cuda, int from, int to, int64_t bytes) {
     cuda.call("cuMemcpyPeerAsync", target.memory(), target.context(), source.memory(), source.context(),
               static_cast<size_t>(bytes), source.stream());
   });
-  return {from, to, direct != 0, gb_per_s(bytes, seconds)};
+  return {from, to, direct != 0, gb_per_s(bytes, seconds), why_unmapped(cuda, source, target, from, to)};
 }
 
 // The few functions of NCCL that a sum takes. Its numbers for a type and an operation have never changed.

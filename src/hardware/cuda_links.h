@@ -18,6 +18,7 @@ struct PeerLink {
   int from = 0, to = 0;
   bool direct = false;  // peer access; else the driver goes through host memory
   double gb_per_s = 0;
+  std::string unmapped;  // why `to` can't read memory of `from` as kernels do; empty: it read what was written there
 };
 
 struct MeasuredLinks {

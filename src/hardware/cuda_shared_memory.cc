@@ -32,8 +32,8 @@ struct AccessOf {
 };
 static_assert(sizeof(AllocationProperties) == 32 && sizeof(AccessOf) == 12);
 
-size_t whole_pages(const Cuda& cuda, size_t bytes) {
-  const AllocationProperties properties;
+size_t whole_pages(const Cuda& cuda, size_t bytes, int gpu) {
+  const AllocationProperties properties{.location = {.id = gpu}};
   size_t page = 0;
   cuda.call("cuMemGetAllocationGranularity", &page, &properties, 0);
   if (page == 0) throw CudaTrouble("cuMemGetAllocationGranularity: pages of no size");
@@ -42,12 +42,12 @@ size_t whole_pages(const Cuda& cuda, size_t bytes) {
 
 class Mapped : public CudaSharedMemory {
  public:
-  Mapped(Allocation allocation, size_t bytes, int fd) : allocation_(allocation), bytes_(bytes), fd_(fd) {
+  Mapped(Allocation allocation, size_t bytes, int fd, int gpu) : allocation_(allocation), bytes_(bytes), fd_(fd) {
     try {
       cuda_.call("cuMemAddressReserve", &address_, bytes_, size_t{0}, Address{0}, 0ull);
       cuda_.call("cuMemMap", address_, bytes_, size_t{0}, allocation_, 0ull);
       mapped_ = true;
-      const AccessOf ours;
+      const AccessOf ours{.location = {.id = gpu}};
       cuda_.call("cuMemSetAccess", address_, bytes_, &ours, size_t{1});
     } catch (...) {
       release();
@@ -76,10 +76,10 @@ class Mapped : public CudaSharedMemory {
 
 }  // namespace
 
-std::unique_ptr<CudaSharedMemory> CudaSharedMemory::create(size_t bytes) {
+std::unique_ptr<CudaSharedMemory> CudaSharedMemory::create(size_t bytes, int gpu) {
   const Cuda cuda;
-  const size_t whole = whole_pages(cuda, bytes);
-  const AllocationProperties properties;
+  const size_t whole = whole_pages(cuda, bytes, gpu);
+  const AllocationProperties properties{.location = {.id = gpu}};
   Allocation allocation = 0;
   cuda.call("cuMemCreate", &allocation, whole, &properties, 0ull);
   int fd = -1;
@@ -89,7 +89,7 @@ std::unique_ptr<CudaSharedMemory> CudaSharedMemory::create(size_t bytes) {
     cuda.try_call("cuMemRelease", allocation);
     throw CudaTrouble("cuMemExportToShareableHandle: CUDA error " + std::to_string(code));
   }
-  return std::make_unique<Mapped>(allocation, whole, fd);
+  return std::make_unique<Mapped>(allocation, whole, fd, gpu);
 }
 
 bool gpu_runs_processes_at_once() {
@@ -102,15 +102,15 @@ bool gpu_runs_processes_at_once() {
   }
 }
 
-std::unique_ptr<CudaSharedMemory> CudaSharedMemory::adopt(int fd, size_t bytes) {
+std::unique_ptr<CudaSharedMemory> CudaSharedMemory::adopt(int fd, size_t bytes, int gpu) {
   Allocation allocation = 0;
   try {
     const Cuda cuda;
-    const size_t whole = whole_pages(cuda, bytes);
+    const size_t whole = whole_pages(cuda, bytes, gpu);
     cuda.call("cuMemImportFromShareableHandle", &allocation, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
               kFileDescriptor);
     close(std::exchange(fd, -1));
-    return std::make_unique<Mapped>(allocation, whole, -1);
+    return std::make_unique<Mapped>(allocation, whole, -1, gpu);
   } catch (...) {
     if (fd >= 0) close(fd);
     throw;

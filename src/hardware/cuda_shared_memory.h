@@ -12,10 +12,10 @@ namespace tandem {
 
 class CudaSharedMemory {
  public:
-  // On the first visible GPU; not cleared. Throws std::runtime_error with the driver's words.
-  static std::unique_ptr<CudaSharedMemory> create(size_t bytes);
-  // Maps what another process made. Owns `fd` from now on.
-  static std::unique_ptr<CudaSharedMemory> adopt(int fd, size_t bytes);
+  // On a visible GPU, the first unless told otherwise; not cleared. Throws std::runtime_error with the driver's words.
+  static std::unique_ptr<CudaSharedMemory> create(size_t bytes, int gpu = 0);
+  // Maps for this GPU what another process made, or another GPU of this one. Owns `fd` from now on.
+  static std::unique_ptr<CudaSharedMemory> adopt(int fd, size_t bytes, int gpu = 0);
   virtual ~CudaSharedMemory() = default;
 
   virtual void* data() const = 0;

@@ -348,6 +348,16 @@ class Doctor(Case):
         text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
         self.assertIn("from GPU (down) to GPU (across), GB/s; * through host memory", text)
 
+    def test_each_pair_of_gpus_is_tried_as_kernels_read_each_others_memory(self):
+        machine = {"gpus": [{"card": "H100"}, {"card": "H100"}]}
+        output = self.doctor(self.play(machine), "--bandwidth")
+        self.assertEqual([link["maps"] for link in output["links"]["peers"]], [True, True])
+        self.assert_found(output, "GPU memory", "ok", "each GPU reads the others' (2 pairs tried)")
+        output = self.doctor(self.play({**machine, "refuse": {"cuMemSetAccess": 101}}), "--bandwidth")
+        self.assertEqual([link["maps"] for link in output["links"]["peers"]], [False, False])
+        self.assertIn("cuMemSetAccess", output["links"]["peers"][0]["why_not"])
+        self.assert_found(output, "GPU memory", "ok", "2 of 2 pairs can't read each other's (GPU 1 of GPU 0: cuMemSetAccess")
+
     def test_links_are_numbered_as_nvidia_smi_numbers_their_gpus(self):
         env = {**self.play({"preset": "4xh100"}), "CUDA_VISIBLE_DEVICES": "3,1"}
         output = self.doctor(env, "--bandwidth")["links"]

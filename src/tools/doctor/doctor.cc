@@ -81,11 +81,14 @@ nlohmann::json links_json(const LinksSeen& seen) {
   for (const HostLink& link : seen.links.host)
     out["host"].push_back(
         {{"gpu", seen.gpu(link.device)}, {"up_gb_per_s", link.up_gb_per_s}, {"down_gb_per_s", link.down_gb_per_s}});
-  for (const PeerLink& link : seen.links.peers)
+  for (const PeerLink& link : seen.links.peers) {
     out["peers"].push_back({{"from", seen.gpu(link.from)},
                             {"to", seen.gpu(link.to)},
                             {"direct", link.direct},
-                            {"gb_per_s", link.gb_per_s}});
+                            {"gb_per_s", link.gb_per_s},
+                            {"maps", link.unmapped.empty()}});
+    if (!link.unmapped.empty()) out["peers"].back()["why_not"] = link.unmapped;
+  }
   if (seen.sum) out["nccl"] = rows_json(seen.sum->rows);
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "tools/doctor/doctor.h"
 
@@ -62,16 +63,29 @@ Findings judge_links(const LinksSeen& seen, const GpusSeen& gpus) {
   }
   double least = 1e30, most = 0;
   int through_host = 0;
+  std::vector<const PeerLink*> unmapped;
   for (const PeerLink& link : seen.links.peers) {
     least = std::min(least, link.gb_per_s);
     most = std::max(most, link.gb_per_s);
     through_host += !link.direct;
+    if (!link.unmapped.empty()) unmapped.push_back(&link);
   }
   if (!seen.links.peers.empty())
     all.push_back(
         {"GPU to GPU", Verdict::kOk,
          fmt::format("{} pairs, {:.1f} to {:.1f} GB/s{}", seen.links.peers.size(), least, most,
                      through_host == 0 ? "" : fmt::format("; {} of them through host memory", through_host))});
+  if (!seen.links.peers.empty() && unmapped.empty())
+    all.push_back(
+        {"GPU memory", Verdict::kOk,
+         fmt::format("each GPU reads the others' ({} pairs tried): kernels can sum over it", seen.links.peers.size())});
+  if (!unmapped.empty())
+    all.push_back(
+        {"GPU memory", Verdict::kOk,
+         fmt::format("{} of {} pairs can't read each other's (GPU {} of GPU {}: {}): kernels sum through pinned "
+                     "host memory there",
+                     unmapped.size(), seen.links.peers.size(), seen.gpu(unmapped[0]->to), seen.gpu(unmapped[0]->from),
+                     unmapped[0]->unmapped)});
   if (seen.sum && !seen.sum->trouble.empty())
     all.push_back({"NCCL sum", Verdict::kProblem, seen.sum->trouble,
                    "NCCL_DEBUG=INFO tandem doctor --bandwidth   (training goes on without it: TANDEM_PLANE=host)"});
