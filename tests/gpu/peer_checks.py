@@ -5,6 +5,7 @@ the others' contexts with it. A worker is replaced three times a minute, so a ru
 several at once, until --kills and --freezes are reached; what earlier calls reached (--so-far FILE, their --out) counts.
 """
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -31,7 +32,7 @@ WORKS = {"tiny": ("tiny", ["--steps", 60]), "tiny-rl": ("tiny-rl", ["--steps", 4
 THOROUGHLY = ("tiny", "web-agent")
 # Their weights follow from kernels of ours alone, whatever the number of SMs.
 OURS = ("web-agent", "six agents")
-AT_ONCE_MPS, AT_ONCE = 3, 4  # runs
+AT_ONCE = 4  # runs
 KILLS_PER_RUN = 6
 PLACES = {"peer": "GPU memory", "pinned": "pinned host memory"}
 
@@ -73,16 +74,36 @@ def exactness_runs():
         yield work, "50, 25, 25 %", [50, 25, 25], "pinned", {}
 
 
+class Room:
+    """Percents of a GPU. A block of the sum fills an SM and waits there for others: all must find room at once."""
+
+    def __init__(self):
+        self.free, self.changed = 100, threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, percent):
+        with self.changed:
+            self.changed.wait_for(lambda: self.free >= percent)
+            self.free -= percent
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.free += percent
+                self.changed.notify_all()
+
+
 def exactness(c):
-    runs = Runs(c)
+    runs, room = Runs(c), Room()
     with Mps(True) as mps:
         def one(plan):
             work, name, shares, plane, env = plan
             recipe, args = WORKS[work]
             env = {**mps.env, "TANDEM_GPU_SHARES": ",".join(map(str, shares)), **({"TANDEM_PLANE": plane} if plane else {}), **env}
-            return plan, runs.output(recipe, *args, "--devices", workers_on_gpu(len(shares)), env=env, timeout=240)
+            with room.taken(sum(shares)):
+                return plan, runs.output(recipe, *args, "--devices", workers_on_gpu(len(shares)), env=env, timeout=240)
         plans = [plan for plan in exactness_runs() if c.wanted(WORKS[plan[0]][0])]
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE_MPS) as pool:
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             done = list(pool.map(one, plans))
     want = {plan[0]: output.get("digest") for plan, (output, *_) in done if not plan[3]}
     for (work, name, shares, plane, env), (output, words, _, records) in done:
@@ -110,7 +131,7 @@ def disturbed(runs, work, plane, what, wanted, seed, timeout):
     """One run; the signal to a member at random moments, at most `wanted` times. What it said, and how often it was hit."""
     recipe, args = FAULTS[work]
     chance = random.Random(seed)
-    env = {**os.environ, "TANDEM_PLANE": plane, "TANDEM_FROZEN_SECONDS": "3"}
+    env = {**os.environ, "TANDEM_PLANE": plane, **({"TANDEM_FROZEN_SECONDS": "6"} if what == signal.SIGSTOP else {})}
     process = subprocess.Popen([runs.c.bin / "tandem", "train", recipe, "--seed", "7", "--json", *map(str, args), "--devices",
                                 workers_on_gpu(3), "--run-dir", f"{work}-{plane}-{seed}"],
                                cwd=runs.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
@@ -165,7 +186,7 @@ def faults(c):
     def work_on():
         while plan := next_plan():
             name, most, seed, work, plane = plan
-            output, hits, trouble = disturbed(runs, work, plane, getattr(signal, name), most, seed, timeout=180)
+            output, hits, trouble = disturbed(runs, work, plane, getattr(signal, name), most, seed, timeout=240)
             with lock:
                 under_way[name] -= most
                 counts[name] += hits
