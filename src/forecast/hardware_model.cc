@@ -10,6 +10,7 @@
 #include "config/gpu_memory.h"
 #include "forecast/memory_model.h"
 #include "forecast/step_model.h"
+#include "reduce/plane.h"
 
 namespace tandem {
 namespace {
@@ -20,6 +21,10 @@ constexpr double kOperationsPerWeight = 10;  // a sample: forward, backward, and
 constexpr double kPassesOverState = 4;       // of weights, gradient and optimizer in an update
 // A combine over two GPUs: launches, latency, and the update that is no longer part of the phase's own graph.
 constexpr double kSumLatency = 3e-4;
+// By kernels in the step's own graph, through the other GPU's memory and through pinned host memory: a line through
+// what a probe of such a kernel took with 1.5 and 69 MB, two ranks on one H200 (21 and 675 us; 259 us and 8.1 ms), at 0
+// MB. Its speed says nothing of links between GPUs; no run has shown it.
+constexpr double kPeerSumLatency = 7e-6, kPinnedSumLatency = 85e-6;
 constexpr double kOfNvlink = .7, kOfPcie = .45;
 
 // Measured on an H200 (docs/results.md): a step as a run.
@@ -122,12 +127,20 @@ StepShares shares_by_book(const GpuModel& gpu, const std::string& recipe, const 
   return moved(on_reference(reference, known, job, batch, samples, basis), reference, basis, gpu, precision);
 }
 
-double sum_latency_seconds() { return kSumLatency; }
+double sum_latency_seconds(const GpuModel& gpu) {
+  if (!plane_uses_peers()) return kSumLatency;
+  const bool reads_peers = gpu.nvlink_gb_per_s && plane_asked_for() != Plane::kPinned;
+  return reads_peers ? kPeerSumLatency : kPinnedSumLatency;
+}
 double sum_float_seconds(const GpuModel& gpu) { return 1.25 * 4 / link_bytes_per_second(gpu); }
 std::string sums_go_over(const GpuModel& gpu) {
   const double speed = link_bytes_per_second(gpu) / 1e9;
-  if (gpu.nvlink_gb_per_s) return fmt::format("{}: NVLink, {:.0f} GB/s each way, peer access", gpu.name, speed);
-  return fmt::format("{}: PCIe, {:.0f} GB/s each way, through host memory: without peer access", gpu.name, speed);
+  const std::string by = plane_uses_peers()
+                             ? fmt::format(", by kernels ({:.0f} us from a probe on one H200, not from a run)",
+                                           1e6 * sum_latency_seconds(gpu))
+                             : "";
+  if (gpu.nvlink_gb_per_s) return fmt::format("{}: NVLink, {:.0f} GB/s each way, peer access{}", gpu.name, speed, by);
+  return fmt::format("{}: PCIe, {:.0f} GB/s each way, through host memory: without peer access{}", gpu.name, speed, by);
 }
 
 Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& here, const JobShape& job,
@@ -198,7 +211,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       trial.devices.push_back(trial.devices[0]);
       trial.step_seconds = 0;  // below: the model says what one GPU of two computes
       trial.memory_bytes = 0;
-      trial.combine_seconds = kSumLatency + job.combine_floats * sum_float_seconds(*target);
+      trial.combine_seconds = sum_latency_seconds(*target) + job.combine_floats * sum_float_seconds(*target);
       scaled.calibration.trials.push_back(std::move(trial));
     }
   }

@@ -46,8 +46,8 @@ StepShares moved(const StepShares& shares, const GpuModel& from, const std::stri
 // recipes that were not measured there). `samples`: of a step with this batch.
 StepShares shares_by_book(const GpuModel& gpu, const std::string& recipe, const JobShape& job, int64_t batch,
                           double samples, const std::string& precision);
-// Of a sum over two such GPUs: without its bytes, and for each number in it.
-double sum_latency_seconds();
+// Of a sum over two such GPUs, as TANDEM_PLANE has it: without its bytes, and for each number in it.
+double sum_latency_seconds(const GpuModel& gpu);
 double sum_float_seconds(const GpuModel& gpu);
 std::string sums_go_over(const GpuModel& gpu);  // "RTX 3070: PCIe, 14 GB/s each way; ..."
 

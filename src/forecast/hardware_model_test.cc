@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+#include <utility>
+
 #include "forecast/memory_model.h"
 #include "forecast/step_model.h"
 #include "forecast/trial_sample.h"
@@ -93,6 +97,24 @@ TEST(HardwareModel, SumsGoOverNvlinkWhereThereIsOneElseOverPcie) {
   ASSERT_TRUE(h100.nvlink_gb_per_s);
   EXPECT_DOUBLE_EQ(sum_float_seconds(h100), 1.25 * 4 / (.7 * *h100.nvlink_gb_per_s / 2 * 1e9));
   EXPECT_DOUBLE_EQ(sum_float_seconds(small), 1.25 * 4 / (.45 * small.pcie_gb_per_s * 1e9));
+}
+
+// Pinned host memory where GPUs have no peer access, as a run would use it.
+TEST(HardwareModel, SumsByKernelsTakeWhatTheProbeTookAndSaySo) {
+  const GpuModel &h100 = gpu_or_throw("H100"), &small = gpu_or_throw("3070");
+  EXPECT_DOUBLE_EQ(sum_latency_seconds(h100), 3e-4);
+  const auto with = [](const char* plane, const GpuModel& gpu) {
+    setenv("TANDEM_PLANE", plane, 1);
+    const std::pair<double, std::string> found{sum_latency_seconds(gpu), sums_go_over(gpu)};
+    unsetenv("TANDEM_PLANE");
+    return found;
+  };
+  EXPECT_DOUBLE_EQ(with("peer", h100).first, 7e-6);
+  EXPECT_DOUBLE_EQ(with("auto-with-peers", h100).first, 7e-6);
+  EXPECT_DOUBLE_EQ(with("pinned", h100).first, 85e-6);
+  EXPECT_DOUBLE_EQ(with("peer", small).first, 85e-6);
+  EXPECT_TRUE(with("peer", small).second.ends_with("by kernels (85 us from a probe on one H200, not from a run)"));
+  EXPECT_DOUBLE_EQ(with("nccl", h100).first, 3e-4);
 }
 
 TEST(HardwareModel, ASlowerGpuIsSlowerAndEightAreFasterThanOne) {

@@ -45,7 +45,7 @@ SetDevice set_device(const std::string& name, const GpuModel& gpu, int model, do
           .model = model,
           .memory_bytes = usable_gpu_bytes(memory_fraction, memory.total > 0 ? memory : sold),
           .start_seconds = kGpuStartSeconds,
-          .sum_seconds = sum_latency_seconds(),
+          .sum_seconds = sum_latency_seconds(gpu),
           .float_seconds = sum_float_seconds(gpu)};
 }
 

@@ -76,7 +76,7 @@ TEST(SetCosts, ARunStartsAndAddsUpAsHardwareModelSays) {
   const SetDevice nvlink = set_device("cuda:1", gpu_or_throw("H100"), 3, .9, {});
   EXPECT_EQ(pcie.model, 2);
   EXPECT_DOUBLE_EQ(pcie.start_seconds, kGpuStartSeconds);
-  EXPECT_DOUBLE_EQ(pcie.sum_seconds, sum_latency_seconds());
+  EXPECT_DOUBLE_EQ(pcie.sum_seconds, sum_latency_seconds(gpu_or_throw("3070")));
   EXPECT_DOUBLE_EQ(pcie.float_seconds, sum_float_seconds(gpu_or_throw("3070")));
   EXPECT_LT(nvlink.float_seconds, pcie.float_seconds / 5) << "NVLink";
 }
