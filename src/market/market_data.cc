@@ -37,6 +37,22 @@ std::string MarketData::digest() const {
   return sum.hex();
 }
 
+int32_t last_date(const MarketData& data) {
+  int32_t last = 0;
+  for (const MarketSymbol& symbol : data.symbols)
+    if (!symbol.bars.empty()) last = std::max(last, symbol.bars.back().date);
+  return last;
+}
+
+MarketData days_until(MarketData data, int32_t date) {
+  for (MarketSymbol& symbol : data.symbols) {
+    const auto after = std::ranges::upper_bound(symbol.bars, date, {}, &Bar::date);
+    symbol.bars.erase(after, symbol.bars.end());
+    if (!symbol.implied.empty()) symbol.implied.resize(symbol.bars.size());
+  }
+  return data;
+}
+
 MarketData perturbed_after(MarketData data, int32_t date, uint64_t seed) {
   for (size_t s = 0; s < data.symbols.size(); ++s) {
     MarketSymbol& symbol = data.symbols[s];

@@ -26,6 +26,11 @@ struct MarketData {
   std::string digest() const;
 };
 
+// The last date of any symbol; 0: there is none.
+int32_t last_date(const MarketData& data);
+// The same data without the days after a date. Symbols stay, also those that are left without a day.
+MarketData days_until(MarketData data, int32_t date);
+
 // The same data with other prices, volumes and volatilities on all days after `date`: what a look-ahead test asks
 // about. Days up to `date` keep their bits; dates and the number of days stay.
 MarketData perturbed_after(MarketData data, int32_t date, uint64_t seed);

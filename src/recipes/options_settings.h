@@ -31,6 +31,7 @@ struct OptionsSettings : PpoSettings {
 
   std::string data;         // folder of bars; empty: the generated market
   std::string data_digest;  // of what was read, set when the run begins
+  int64_t data_last = 0;    // its last date, set with it; days that arrive later are no part of the run
   std::string symbols;      // "AAPL,MSFT"; empty: all of the folder
   bool accept_jumps = false;
   std::string python;                   // for Parquet
@@ -107,6 +108,8 @@ struct OptionsSettings : PpoSettings {
     PpoSettings::describe(d);
     d.key("data", data, "folder of daily bars, a file for each symbol; empty: the generated market", Role::kRunning);
     d.key("data_digest", data_digest, "SHA-256 of what was read there; set when the run begins");
+    d.key("data_last", data_last, Range::between(0, 99991231),
+          "its last date; set when the run begins, days after it are left out");
     d.key("symbols", symbols, "those to use, separated by commas; empty: all of the folder");
     d.key("accept_jumps", accept_jumps, "what looks like a split that was not adjusted is taken as a move of the price",
           Role::kRunning);

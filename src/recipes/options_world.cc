@@ -60,6 +60,12 @@ MarketData market_of_run(const OptionsSettings& settings) {
   if (settings.data_digest.empty()) return data;
   const std::string now = data.digest();
   if (now == settings.data_digest) return data;
+  const auto last = static_cast<int32_t>(settings.data_last);
+  if (MarketData before = days_until(data, last); last > 0 && before.digest() == settings.data_digest) {
+    before.description +=
+        fmt::format(" Days after {} have arrived since the run began: they are left out.", date_text(last));
+    return before;
+  }
   const std::string where = settings.data.empty() ? "the generated market" : printable(settings.data);
   throw ConfigError(
       fmt::format("{} is not what the run began with", where),

@@ -56,7 +56,8 @@ class OptionsWorld {
   FeatureScaler scaler_;
 };
 
-// The data of a run: as its settings name it, and what it began with. Throws ConfigError if it is not.
+// The data of a run: as its settings name it, and what it began with, without days that have arrived since. Throws
+// ConfigError if it is not.
 MarketData market_of_run(const OptionsSettings& settings);
 
 }  // namespace tandem

@@ -290,17 +290,21 @@ class Eval(Options):
         self.assertTrue(any("other symbols" in doubt for doubt in found["doubts"]), found["doubts"])
 
     def test_a_backtest_is_of_the_days_and_symbols_that_are_asked_for(self):
-        folder = self.prices()
+        folder, later = self.prices(), self.prices(days=640)  # the same days and twenty more
         run = self.train("--data", folder, "--steps", 4)
-        judged = json.loads(self.tandem("eval", run["run"], "--json").stdout)["agent"]
+        for symbol in ("AAA", "BBB"):
+            (folder / f"{symbol}.csv").write_bytes((later / f"{symbol}.csv").read_bytes())
+        judged = json.loads(self.tandem("eval", run["run"], "--json").stdout)
+        self.assertIn("have arrived since the run began", judged["description"])
+        judged = judged["agent"]
         text = str(judged["first"])
         begin = f"{text[:4]}-{text[4:6]}-{text[6:]}"
-        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--from", begin, "--json").stdout)
+        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--from", begin, "--to", judged["last"],
+                                       "--json").stdout)
         self.assertEqual((found["in_sample_days"], found["same_dates_days"]), (0, 0), "days that it never saw")
         self.assertEqual({key: found["agent"][key] for key in ("first", "last", "total_return")},
                          {key: judged[key] for key in ("first", "last", "total_return")}, "the same days, the same trades")
-        self.tandem("backtest", run["run"], "--data", folder, "--from", begin, "--to", judged["last"], "--symbols", "BBB",
-                    "--trades", "t.csv")
+        self.tandem("backtest", run["run"], "--data", folder, "--from", judged["last"], "--symbols", "BBB", "--trades", "t.csv")
         with open(self.dir / "t.csv", newline="") as file:
             self.assertEqual({trade["symbol"] for trade in csv.DictReader(file)} - {"BBB"}, set())
         for wrong, word in ((["--from", "soon"], "is no date"), (["--from", begin, "--to", "2021-01-04"], "is after"),

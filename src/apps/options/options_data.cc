@@ -49,7 +49,8 @@ void take_market(const Command& command, ResolvedRecipe& recipe) {
     command.output.say("data    " + data.description);
   for (const std::string& warning : data.warnings) command.output.warn(warning);
   settings.data_digest = data.digest();
-  recipe.resolver->note_source("data_digest", "the data at the start");
+  settings.data_last = last_date(data);
+  for (const char* key : {"data_digest", "data_last"}) recipe.resolver->note_source(key, "the data at the start");
 }
 
 void keep_market(ResolvedRecipe& recipe, const fs::path& /*run_dir*/) {

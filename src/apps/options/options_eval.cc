@@ -64,6 +64,8 @@ int tell(const Command& command, Json result, const std::string& page) {
     result["file"] = page.empty() ? Json() : Json(page);
     command.output.object(result);
   } else {
+    if (!result.at("generated").get<bool>())
+      command.output.say("data    " + result.at("description").get<std::string>());
     command.output.data(judgement_table(result));
     for (const std::string& line : judgement_words(result)) command.output.say(line);
     if (!page.empty()) command.output.say(fmt::format("report {}", page));
@@ -134,7 +136,6 @@ int run_backtest(const Command& command) {
   result["run"] = run.id();
   result["dir"] = fs::absolute(run.dir()).string();
   result["data"] = fs::absolute(data).string();
-  command.output.say("data    " + result.at("description").get<std::string>());
   return tell(command, std::move(result), "");
 }
 
@@ -172,7 +173,7 @@ RecipeVerb options_backtest_verb() {
           run_backtest,
           std::move(flags),
           {{"backtest last --data prices --trades trades.csv", "on the bars of a folder"},
-           {"backtest last --data newer --from 2025-07-01", "on days that have arrived since"}}};
+           {"backtest last --data prices --from 2025-07-01", "on days that have arrived since"}}};
 }
 
 }  // namespace tandem

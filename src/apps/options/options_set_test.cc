@@ -116,6 +116,22 @@ TEST(OptionsWorld, ValidationEpisodesLieInTheValidationDaysEvenlySpread) {
   EXPECT_EQ(episodes[10].first + episodes[10].days, world.fold().validation[0].last);
 }
 
+TEST(OptionsWorld, DaysThatArriveLaterAreNoPartOfARun) {
+  OptionsSettings s = small_options();
+  const MarketData whole = market_of_run(s);
+  const int32_t last = whole.symbols[0].bars[879].date;
+  const MarketData before = days_until(whole, last);
+  EXPECT_EQ(last_date(before), last);
+  EXPECT_EQ(before.symbols[1].bars.size(), 880u);
+  EXPECT_EQ(before.symbols[1].implied.size(), 880u);
+  s.data_digest = before.digest();
+  EXPECT_THROW(market_of_run(s), ConfigError) << "it does not know its last day";
+  s.data_last = last;
+  const MarketData found = market_of_run(s);
+  EXPECT_EQ(found.digest(), before.digest());
+  EXPECT_NE(found.description.find("are left out"), std::string::npos) << found.description;
+}
+
 TEST(OptionsWorld, DataThatChangedAreRefused) {
   OptionsSettings s = small_options();
   s.data_digest = market_of_run(s).digest();
