@@ -89,4 +89,4 @@ class PeerTrial(LocalTrial):
     points = [*POINTS, "peer-shown", "peer-published", "peer-added", "peer-reduced"]
 
     def environment(self, **more):
-        return super().environment(TANDEM_PLANE=["peer", "pinned"][self.number % 2], **more)
+        return super().environment(TANDEM_PLANE=["peer", "pinned", "auto-with-peers"][self.number % 3], **more)
