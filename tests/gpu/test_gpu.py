@@ -492,7 +492,7 @@ def main():
             begin = time.monotonic()
             try:
                 part(c)
-            except Exception:  # the other parts are worth their minutes
+            except (Exception, SystemExit):  # the other parts are worth their minutes
                 c.check(False, f"{name} came to its end", traceback.format_exc()[-2000:])
             c.results.setdefault("minutes", {})[name] = round((time.monotonic() - begin) / 60, 2)
             print(f"-- {name}: {c.results['minutes'][name]} minutes", flush=True)
