@@ -246,12 +246,12 @@ class Faults(Match):
         """The engine is waited for as long as its clock and the timeout have it."""
         log = self.dir / "log"
         engine = f"uci:{FAKE},option.Log={log},option.Fault=silent 1"
-        result = self.match(engine, "random", "--games", 2, "--jobs", 1, "--tc", "0.3+0.1", "--timeout", 0.25)
-        self.assertEqual((result["losses"], result["limit"]), (2, "0.3+0.1 s on the clock"))
-        self.assertIn("no bestmove within 0.", self.said)
-        self.assertIn("go wtime 300 btime 300 winc 100 binc 100\n", log.read_text())
+        result = self.match(engine, "random", "--games", 2, "--jobs", 1, "--tc", "2+1", "--timeout", 0.25)
+        self.assertEqual((result["losses"], result["limit"]), (2, "2+1 s on the clock"))
+        self.assertIn("no bestmove within 2.", self.said)
+        self.assertIn("go wtime 2000 btime 2000 winc 1000 binc 1000\n", log.read_text())
         text = (self.dir / result["pgn"]).read_text()
-        self.assertEqual((text.count('[TimeControl "0.3+0.1"]'), text.count('[Termination "time forfeit"]')), (2, 2))
+        self.assertEqual((text.count('[TimeControl "2+1"]'), text.count('[Termination "time forfeit"]')), (2, 2))
 
     def test_moves_that_take_too_long_are_counted_and_warned_of(self):
         result = self.match(f"uci:{FAKE},movetime=10,option.Fault=slow 2", "random", "--games", 2, "--jobs", 1, "--max-plies", 20)
