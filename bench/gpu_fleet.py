@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 GUIDES = {2: 1.8, 3: 2.6, 4: 3.6, 8: 6.8}  # times as fast as one GPU, as the guides say it
 TINY = ["tiny", "--set", "hidden=4096", "--set", "shards=8", "--set", "samples=24576"]
@@ -39,15 +40,17 @@ QUICK = {"dqn": (["tiny-rl", "--set", "ring=64", "--set", "hidden=8", "--batch-s
          "tiny": (["tiny", "--set", "samples=400", "--set", "hidden=64", "--batch-size", "48"], 60)}
 
 
-# Ends what this program started when its end of the pipe is gone: the newest run's process group, then MPS.
+# Ends what this program started when its end of the pipe is gone: the process groups of its runs, then MPS. It is told
+# a run's number when that begins, and less than zero when it has ended.
 WATCHER = """
 import os, signal, subprocess, sys
-run = 0
+runs = set()
 for line in sys.stdin:
     if line.strip() == "done":
         sys.exit()
     run = int(line)
-if run:
+    runs.add(run) if run > 0 else runs.discard(-run)
+for run in runs:
     try:
         os.killpg(run, signal.SIGKILL)
     except ProcessLookupError:
@@ -59,12 +62,14 @@ if sys.argv[1] == "mps":
 
 class Watcher:
     def __init__(self, mps, env):
+        self.lock = threading.Lock()
         self.process = subprocess.Popen([sys.executable, "-c", WATCHER, "mps" if mps else "none"], env=env,
                                         stdin=subprocess.PIPE, text=True, start_new_session=True)
 
     def tell(self, words):
         try:
-            print(words, file=self.process.stdin, flush=True)
+            with self.lock:
+                print(words, file=self.process.stdin, flush=True)
         except OSError:
             pass  # it is gone: this program goes on without it
 
@@ -90,6 +95,7 @@ class Mps:
         try:
             subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True, stdout=subprocess.DEVNULL, timeout=60)
         except (OSError, subprocess.SubprocessError) as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
             print(f"error: MPS does not start: {error}\n  why    several workers of one GPU would take turns\n"
                   "  do     run this where nvidia-cuda-mps-control is, or with --cpu", file=sys.stderr)
             sys.exit(2)
@@ -107,8 +113,8 @@ class Mps:
         self.watcher.end()
 
 
-def supervised(mps, options, words, folder, env):
-    """What the program says; a group of its own, which ends with it, and with this program."""
+def supervised(mps, timeout, words, folder, env):
+    """Code (None: no end in time) and what the program said; a group of its own, which ends with it, and with this one."""
     try:
         process = subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    start_new_session=True)
@@ -116,15 +122,17 @@ def supervised(mps, options, words, folder, env):
         return 127, "", f"{words[0]}: {error.strerror}\n"
     mps.watcher.tell(process.pid)
     try:
-        out, err = process.communicate(timeout=options.timeout)
+        out, err = process.communicate(timeout=timeout)
         return process.returncode, out, err
     except subprocess.TimeoutExpired:
-        return None, "", f"no end after {options.timeout} s"
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        return None, out, f"{err}no end after {timeout:.0f} s\n"
     finally:
-        mps.watcher.tell(0)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+        mps.watcher.tell(-process.pid)
 
 
 def train(mps, options, work, workers, shares):
@@ -134,7 +142,7 @@ def train(mps, options, work, workers, shares):
     if shares:
         env["TANDEM_GPU_SHARES"] = ",".join(map(str, shares))
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
-        code, out, err = supervised(mps, options, [options.tandem, "train", *words, "--seed", "7", "--steps", str(options.steps or steps),
+        code, out, err = supervised(mps, options.timeout, [options.tandem, "train", *words, "--seed", "7", "--steps", str(options.steps or steps),
                                             "--checkpoint-every", "never", "--json", "--devices", devices, *options.more], folder, env)
         if code != 0:
             return {"work": work, "workers": workers, "trouble": f"code {code}: {err[-600:]}"}
@@ -142,7 +150,7 @@ def train(mps, options, work, workers, shares):
         run = pathlib.Path(folder) / reply["dir"]
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         events = [json.loads(line).get("text", "") for line in (run / "events.jsonl").read_text().splitlines()]
-        code, out, _ = supervised(mps, options, [options.tandem, "explain", reply["dir"], "--json"], folder, env)
+        code, out, _ = supervised(mps, options.timeout, [options.tandem, "explain", reply["dir"], "--json"], folder, env)
         told = json.loads(out) if code == 0 else {}
         settled = records[len(records) // 5:]
         phases = {}
@@ -196,9 +204,9 @@ def main():
         if options.sums:
             ranks = [str(n) for n in options.workers if n > 1]
             words = [options.bin.resolve().parent / "bench" / "peer_sum", *(["--cpu", "--rounds", "4"] if options.cpu else ["--share", str(options.share)]), *ranks]
-            code, out, err = supervised(mps, options, words, None, mps.env)
+            code, out, err = supervised(mps, options.timeout, words, None, mps.env)
             print(out + (err if code != 0 else ""), end="", flush=True)
-            sums = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+            sums = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
             good = code == 0 and bool(sums)
             keep()
         for work in options.work:

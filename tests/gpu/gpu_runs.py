@@ -60,9 +60,9 @@ class Runs:
             return {}
         return json.loads(done.stdout)
 
-    def output(self, recipe, *args, env=None, timeout=None):
+    def output(self, recipe, *args, env=None, timeout=None, by=said_by):
         """What a run said at its end, what it said on the way, its logs, its records."""
-        done = said_by([self.program(recipe), "train", recipe, "--seed", "7", "--json", *args], env, self.dir, timeout)
+        done = by([self.program(recipe), "train", recipe, "--seed", "7", "--json", *args], env, self.dir, timeout)
         if done.returncode != 0:
             return {}, f"code {done.returncode}: {done.stderr[-800:]}{done.stdout[-400:]}", "", []
         output = json.loads(done.stdout)

@@ -3,6 +3,7 @@
 Exactness runs under MPS, each worker with its share of the SMs; kills and freezes without it: there a killed client takes
 the others' contexts with it. A worker is replaced three times a minute, so a run has a few kills and there are many runs,
 several at once, until --kills and --freezes are reached; what earlier calls reached (--so-far FILE, their --out) counts.
+All runs with faults are over once --minutes are; until the goals are reached, that is a failed check.
 """
 import concurrent.futures
 import contextlib
@@ -19,7 +20,7 @@ import time
 from gpu_runs import Runs
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-from gpu_fleet import Mps  # noqa: E402
+from gpu_fleet import Mps, supervised  # noqa: E402
 
 AGENT = ["--set", "capacity=100000", "--set", "environments=16"]
 # name: recipe, arguments
@@ -34,6 +35,7 @@ THOROUGHLY = ("tiny", "web-agent")
 OURS = ("web-agent", "six agents")
 AT_ONCE = 4  # runs
 KILLS_PER_RUN = 6
+LONGEST, SHORTEST = 240, 45  # seconds: what a run may take, and what must be left for one to begin
 PLACES = {"peer": "GPU memory", "pinned": "pinned host memory"}
 
 
@@ -96,12 +98,16 @@ class Room:
 def exactness(c):
     runs, room = Runs(c), Room()
     with Mps(True) as mps:
+        def watched(words, env, cwd, timeout):
+            code, out, err = supervised(mps, timeout, list(map(str, words)), cwd, {**os.environ, **env})
+            return subprocess.CompletedProcess(words, 124 if code is None else code, out, err)
+
         def one(plan):
             work, name, shares, plane, env = plan
             recipe, args = WORKS[work]
             env = {**mps.env, "TANDEM_GPU_SHARES": ",".join(map(str, shares)), **({"TANDEM_PLANE": plane} if plane else {}), **env}
             with room.taken(sum(shares)):
-                return plan, runs.output(recipe, *args, "--devices", workers_on_gpu(len(shares)), env=env, timeout=240)
+                return plan, runs.output(recipe, *args, "--devices", workers_on_gpu(len(shares)), env=env, timeout=LONGEST, by=watched)
         plans = [plan for plan in exactness_runs() if c.wanted(WORKS[plan[0]][0])]
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             done = list(pool.map(one, plans))
@@ -127,14 +133,15 @@ FAULTS = {"tiny": ("tiny", ["--steps", 240, "--checkpoint-every", "60"]),
           "web-agent": ("web-agent", ["--steps", 240, "--set", "agent=analysis", *AGENT, "--checkpoint-every", "20"])}
 
 
-def disturbed(runs, work, plane, what, wanted, seed, timeout):
-    """One run; the signal to a member at random moments, at most `wanted` times. What it said, and how often it was hit."""
+def disturbed(watcher, runs, work, plane, what, wanted, seed, timeout):
+    """One run; the signal to a member at random moments, at most `wanted` times. What it said (None: no end), how often it was hit."""
     recipe, args = FAULTS[work]
     chance = random.Random(seed)
     env = {**os.environ, "TANDEM_PLANE": plane, **({"TANDEM_FROZEN_SECONDS": "6"} if what == signal.SIGSTOP else {})}
     process = subprocess.Popen([runs.c.bin / "tandem", "train", recipe, "--seed", "7", "--json", *map(str, args), "--devices",
                                 workers_on_gpu(3), "--run-dir", f"{work}-{plane}-{seed}"],
                                cwd=runs.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    watcher.tell(process.pid)
     folder, hits, begin, hit_at, told = runs.dir / f"{work}-{plane}-{seed}", {}, time.monotonic(), 0, {}
     reader = threading.Thread(target=lambda: told.update(zip(("out", "err"), process.communicate())))
     reader.start()
@@ -143,7 +150,8 @@ def disturbed(runs, work, plane, what, wanted, seed, timeout):
         if time.monotonic() - begin > timeout:
             os.killpg(process.pid, signal.SIGKILL)
             reader.join()
-            return {}, sum(hits.values()), f"no end after {timeout} s"
+            watcher.tell(-process.pid)
+            return None, sum(hits.values()), f"no end after {timeout:.0f} s"
         try:
             live = json.loads((folder / "live.json").read_text())
         except (OSError, ValueError):  # before the first one, and while it is replaced
@@ -159,13 +167,14 @@ def disturbed(runs, work, plane, what, wanted, seed, timeout):
             continue
         hits[victim["rank"]] = hits.get(victim["rank"], 0) + 1
         hit_at = live["step"] + chance.randrange(2, 12)
+    watcher.tell(-process.pid)
     output = json.loads(told["out"]) if process.returncode == 0 else {}
     return output, sum(hits.values()), "" if output else f"code {process.returncode}: {told['err'][-600:]}"
 
 
 def faults(c):
-    runs = Runs(c)
     end = time.monotonic() + 60 * c.options.minutes
+    runs = Runs(c)
     earlier = json.loads(c.options.so_far.read_text()).get("peer_faults", {}) if c.options.so_far else {}
     counts = {"SIGKILL": 0, "SIGSTOP": 0, **earlier}
     goals = {"SIGKILL": c.options.kills, "SIGSTOP": c.options.freezes}
@@ -177,37 +186,45 @@ def faults(c):
     def next_plan():
         with lock:
             for name, most in (("SIGSTOP", 2), ("SIGKILL", KILLS_PER_RUN)):
-                if time.monotonic() < end and counts[name] + under_way[name] < goals[name]:
+                if time.monotonic() + SHORTEST < end and counts[name] + under_way[name] < goals[name]:
                     under_way[name] += most
                     seed = next(seeds)
                     return name, most, seed, works[seed % len(works)], list(PLACES)[seed // len(works) % 2]
         return None
 
-    def work_on():
+    def work_on(watcher):
         while plan := next_plan():
             name, most, seed, work, plane = plan
-            output, hits, trouble = disturbed(runs, work, plane, getattr(signal, name), most, seed, timeout=240)
+            timeout = min(LONGEST, end - time.monotonic())
+            output, hits, trouble = disturbed(watcher, runs, work, plane, getattr(signal, name), most, seed, timeout)
             with lock:
                 under_way[name] -= most
+                if output is None and timeout < LONGEST:
+                    print(f"     {work}, {plane}, seed {seed}: the minutes are over, it does not count", flush=True)
+                    continue
+                output = output or {}
                 counts[name] += hits
                 c.check(output.get("digest") == want[work], f"{work}, {plane}: {hits} times {name}, seed {seed}", trouble or output["digest"][:12])
                 c.results["peer_faults"] = dict(counts)
                 c.save()
 
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in [pool.submit(work_on) for _ in range(AT_ONCE)]:
+    with Mps(False) as watched, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in [pool.submit(work_on, watched.watcher) for _ in range(AT_ONCE)]:
             done.result()
     c.results["peer_faults"] = dict(counts)
     missing = {name: f"{counts[name]} of {goal}" for name, goal in goals.items() if counts[name] < goal}
     print(f"     kills {counts['SIGKILL']} of {goals['SIGKILL']}, freezes {counts['SIGSTOP']} of {goals['SIGSTOP']}"
           f"{'; go on with --so-far ' + str(c.options.out) if missing else ''}", flush=True)
-    c.check(not missing or time.monotonic() >= end, "kills and freezes, or the minutes are over", missing or counts)
+    c.check(not missing, "so many kills and freezes as were asked for", missing or counts)
 
 
 def peers(c):
     before, files = processes(), shared_files()
     if c.options.faults != "only":
-        exactness(c)
+        try:
+            exactness(c)
+        except SystemExit:  # its words are on stderr; faults need no MPS
+            c.check(False, "MPS starts")
     if c.options.faults != "none":
         faults(c)
     left = {pid: name for pid, name in processes().items() if pid not in before}

@@ -477,7 +477,7 @@ def main():
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--recipes", nargs="+")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-results.json"))
-    parser.add_argument("--minutes", type=float, default=8, help="peers: no run with faults begins later")
+    parser.add_argument("--minutes", type=float, default=8, help="peers: all runs with faults are over then")
     parser.add_argument("--kills", type=int, default=12, help="peers: so many in all")
     parser.add_argument("--freezes", type=int, default=2, help="peers: so many in all")
     parser.add_argument("--faults", choices=["only", "none"], help="peers: nothing but these, or none")

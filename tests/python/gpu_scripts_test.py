@@ -9,12 +9,17 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
+from unittest import mock
 
-from run_test import BIN, Case  # noqa: E402  (takes the folder from the command line)
+from launched import processes_of
+from run_test import BIN, QUICK, Case  # noqa: E402  (takes the folder from the command line)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "gpu"), str(ROOT / "bench")]
@@ -55,37 +60,51 @@ class Scripts(Case):
     def test_a_killed_fleet_takes_its_run_with_it(self):
         env = {**os.environ, "TMPDIR": str(self.dir)}
         process = subprocess.Popen(self.fleet("--workers", 2, "--steps", 10 ** 6), env=env, stdout=subprocess.DEVNULL)
-        while not (runs := list(self.dir.glob("tandem-bench-*/runs/*/run.json"))):
+        self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait()))
+        end = time.monotonic() + 300
+        below = {}
+        while sum("tandem-worker" in line for _, line in below.values()) < 2:
+            below = processes_of(process.pid)
             self.assertIsNone(process.poll())
-        children = [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-        pidfds = [os.pidfd_open(pid) for pid in children]
-        self.assertGreaterEqual(len(pidfds), 2, "the watcher and the run")
+            self.assertLess(time.monotonic(), end, "there are no workers")
+            time.sleep(0.01)  # lint: allow(sleep) between two looks at a condition that has its own end
+        pidfds = []
+        for pid in below.keys() - {process.pid}:
+            with contextlib.suppress(ProcessLookupError):
+                pidfds.append(os.pidfd_open(pid))
+        self.assertGreaterEqual(len(pidfds), 4, "the watcher, the run and its workers")
         process.send_signal(signal.SIGKILL)
         process.wait()
-        for pidfd in pidfds:
-            with self.subTest(pidfd=pidfd):
-                select_until_ended(pidfd)
+        for pidfd in pidfds:  # it can be read once its process has ended
+            self.assertTrue(select.select([pidfd], [], [], 300)[0], below)
+            os.close(pidfd)
 
     def test_kills_and_freezes_are_counted_over_calls(self):
-        peer_checks.workers_on_gpu = lambda count: f"cpu:{count}"
-        peer_checks.FAULTS = {"tiny": ("tiny", ["--set", "samples=400", "--set", "hidden=16", "--batch-size", "48", "--steps", 250, "--checkpoint-every", "100"])}
-        peer_checks.KILLS_PER_RUN = 1
+        works = {"tiny": ("tiny", [*QUICK, "--steps", 1000, "--checkpoint-every", "250"])}  # live.json comes once a second
         (self.dir / "earlier.json").write_text(json.dumps({"peer_faults": {"SIGKILL": 5, "SIGSTOP": 1}}))
         options = argparse.Namespace(minutes=5, kills=6, freezes=1, faults="only", so_far=self.dir / "earlier.json", out=self.dir / "out.json")
         checks = gpu_runs.Checks(BIN, BIN.parent / "tests", ["tiny"], options)
-        with contextlib.redirect_stdout(io.StringIO()) as told:
+        with (mock.patch.object(peer_checks, "workers_on_gpu", lambda count: f"cpu:{count}"), mock.patch.object(peer_checks, "FAULTS", works),
+              mock.patch.object(peer_checks, "KILLS_PER_RUN", 1), contextlib.redirect_stdout(io.StringIO()) as told):
             peer_checks.faults(checks)
         self.assertEqual(checks.failed, 0, told.getvalue())
         kept = json.loads(options.out.read_text())["peer_faults"]
         self.assertGreaterEqual(kept["SIGKILL"], 6, told.getvalue())
         self.assertEqual(kept["SIGSTOP"], 1)
 
-
-def select_until_ended(pidfd):
-    """A pidfd can be read once its process has ended."""
-    import select
-    select.select([pidfd], [], [])
-    os.close(pidfd)
+    def test_faults_are_tried_where_mps_does_not_start_and_too_few_of_them_are_a_failure(self):
+        quick = {"tiny": ("tiny", [*QUICK, "--steps", 2])}
+        options = argparse.Namespace(minutes=0, kills=1, freezes=0, faults=None, so_far=None, out=self.dir / "out.json")
+        checks = gpu_runs.Checks(BIN, BIN.parent / "tests", ["tiny"], options)
+        with (mock.patch.object(peer_checks, "workers_on_gpu", lambda count: f"cpu:{count}"), mock.patch.object(peer_checks, "FAULTS", quick),
+              mock.patch.dict(os.environ, PATH=str(self.dir)), mock.patch.object(tempfile, "tempdir", str(self.dir)),
+              contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as error):
+            peer_checks.peers(checks)
+        good = {check["name"]: check["ok"] for check in checks.results["checks"]}
+        self.assertFalse(good["MPS starts"])
+        self.assertIn("MPS does not start", error.getvalue())
+        self.assertFalse(good["so many kills and freezes as were asked for"])
+        self.assertEqual(list(self.dir.glob("tandem-mps-*")), [])
 
 
 if __name__ == "__main__":
