@@ -240,7 +240,9 @@ std::vector<stdfs::path> CheckpointStore::set_aside_after(std::int64_t step) {
     else
       sure = folder_of(one);
   }
-  if (best_step(*fs_, dir_).value_or(step) > step) names.push_back(kBestFolder);
+  // One that does not tell its step may be of any.
+  const std::optional<std::int64_t> best = best_step(*fs_, dir_);
+  if (best ? *best > step : !names.empty() && fs_->exists(dir_ / kBestFolder)) names.push_back(kBestFolder);
   std::vector<stdfs::path> aside;
   for (const std::string& name : names) {
     aside.push_back(dir_ / (kSuspect + name));

@@ -97,6 +97,16 @@ TEST(Checkpoint, SuspectOnesAreSetAsideAndTheNewestBeforeThemIsLoaded) {
   EXPECT_FALSE(stdfs::exists(two.dir / "latest"));
 }
 
+TEST(Checkpoint, ABestThatDoesNotTellItsStepIsAsSuspectAsAnyOther) {
+  TwoGenerations two;
+  CheckpointStore store(FileSystem::real(), two.dir.path(), 2);
+  keep_best(FileSystem::real(), two.dir.path(), two.dir / "step-00000200");
+  stdfs::remove(two.dir / kBestFolder / "manifest.json");
+  EXPECT_TRUE(store.set_aside_after(200).empty());
+  EXPECT_EQ(store.set_aside_after(150).back(), two.dir / "suspect-best");
+  EXPECT_FALSE(stdfs::exists(two.dir / kBestFolder));
+}
+
 TEST(Checkpoint, InterruptedReplacementIsPutBackAtOpen) {
   TwoGenerations two;
   stdfs::rename(two.dir / "step-00000200", two.dir / ".old-step-00000200-for-step-00000150");

@@ -298,15 +298,23 @@ void CapturedExecutor::use_eager(const Phase& phase, const std::string& why) {
 // first: that throws where they differ by themselves, with the layer.
 void CapturedExecutor::went_stale(const PhaseRun& run) {
   const int64_t equal_at = groups_->equal_at();
-  if (group_size_ > 1) groups_->compare(run);
+  std::string outside;
+  try {
+    if (group_size_ > 1) groups_->compare(run);
+    if (group_size_ > 1) outside = "passes of as many shards outside the graph give the right bits, so ";
+  } catch (const SuspectError&) {
+    throw;
+  } catch (const std::exception& error) {  // it says less then, and ends the run all the same
+    const std::string said = error.what();
+    outside = fmt::format("where: not found ({}); ", said.substr(0, said.find('\n')));
+  }
   const std::string passes = group_size_ > 1 ? fmt::format(", {} shards to a pass,", group_size_) : "";
   throw SuspectError(
       fmt::format("the CUDA graph of phase '{}'{} gives other bits than its calls shard by shard, at step {}",
                   run.phase->name, passes, run.step),
       fmt::format("{}what run() does has changed since its capture (a condition on the step, a coefficient from the "
                   "host), or this GPU errs; they were equal at step {}, and what was trained since may be wrong",
-                  group_size_ > 1 ? "passes of as many shards outside the graph give the right bits, so " : "",
-                  equal_at),
+                  outside, equal_at),
       "let the recipe say that the phase is not capturable (SupervisedRecipe::capturable); look at the memory of this "
       "GPU: `tandem doctor`",
       equal_at, "TANDEM_GRAPHS=off");

@@ -114,9 +114,13 @@ void ShardGroups::compare(const PhaseRun& run) {
     if (size_ == 0) size_ = by_memory(peak.bytes());
   }
   if (!agreed_ && state_bits(shards_) != state)
-    throw std::logic_error("phase '" + run.phase->name + "' changes its shards' state" +
-                           (run.phase->changes_state ? " in host memory: only what lies on the device is put back"
-                                                     : ": let it say changes_state"));
+    throw ConfigError(
+        "phase '" + run.phase->name + "' changes its shards' state" +
+            (run.phase->changes_state ? " in host memory" : " and does not say so"),
+        "it is run twice, to be compared, and only what lies on the device and is said to change is put back",
+        run.phase->changes_state
+            ? "let that state lie on the device, or go on shard by shard: --set shards_per_pass=1"
+            : "let Recipe::phases() say changes_state of it, or go on shard by shard: --set shards_per_pass=1");
   if (size_ == 1) return one_by_one(run, "there is no memory for a second shard");
   compare_with(run, alone);
 }
@@ -234,7 +238,12 @@ void ShardGroups::fall_back(const PhaseRun& run) {
 }
 
 void ShardGroups::differs_now(const PhaseRun& run) {
-  const Difference found = find_difference(run);
+  Difference found;
+  try {
+    found = find_difference(run);
+  } catch (const std::exception& error) {  // it says less then, and ends the run all the same
+    found.words = fmt::format("where: not found ({})", first_line(error.what()));
+  }
   const std::string where = !found.again
                                 ? "a second comparison found no difference: a unit or a cell that errs at times"
                             : found.layer ? fmt::format("layer '{}': {}", found.layer_name, found.words)

@@ -14,8 +14,8 @@ namespace tandem {
 
 class SuspectError : public Error {
  public:
-  // `equal_at`: after how many steps the last equal comparison was. `resume_with`: what to resume with, so that it does
-  // not happen again, as it is written: "--set shards_per_pass=1", "TANDEM_GRAPHS=off".
+  // `equal_at`: the step of the last equal comparison, counted from 0: so many were done before it. `resume_with`: what
+  // to resume with, so that it does not happen again, as it is written: "--set shards_per_pass=1", "TANDEM_GRAPHS=off".
   SuspectError(const std::string& what, std::string why, std::string todo, int64_t equal_at, std::string resume_with)
       : Error(ExitCode::kFailed, what, std::move(why), std::move(todo)),
         equal_at_(equal_at),

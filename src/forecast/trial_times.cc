@@ -12,8 +12,11 @@ namespace tandem {
 namespace {
 
 constexpr size_t kPieces = 10;
-constexpr size_t kSkipped = 5;         // a fifth of them: caches fill, graphs are captured, shards find their workers
-constexpr size_t kFirstCompared = 16;  // engine/phase_run.h: compares_again()
+constexpr size_t kSkipped = 5;  // a fifth of them: caches fill, graphs are captured, shards find their workers
+constexpr size_t kFirstCompared = 16, kCompared = 4096;  // engine/phase_run.h: compares_again()
+
+// The step with this number, from 0, ran twice.
+bool is_compared(size_t step) { return step >= kFirstCompared && (std::has_single_bit(step) || step % kCompared == 0); }
 
 double sum(const std::vector<double>& values, size_t from, size_t to) {
   double seconds = 0;
@@ -44,7 +47,7 @@ TrialTimes times_of(const std::vector<ReportedStep>& steps, double beside, const
   std::vector<double> common;  // of the steps that count, without their rare phases
   TrialTimes times;
   for (size_t i = first; i < steps.size(); ++i) {
-    if (rule.compares && i >= kFirstCompared && std::has_single_bit(i)) continue;
+    if (rule.compares && is_compared(i)) continue;
     common.push_back(steps[i].seconds - sum(steps[i].rare, 0, steps[i].rare.size()));
     times.samples += steps[i].samples;
   }

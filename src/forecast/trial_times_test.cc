@@ -47,6 +47,12 @@ TEST(TrialTimes, OnAGpuEagerCapturedAndComparedStepsAreNotPartOfTheMean) {
   EXPECT_GE(trial_rule(true).least, trial_rule(false).least);
 }
 
+TEST(TrialTimes, ALongTrialLeavesOutWhatIsComparedEveryFourThousandSteps) {
+  std::vector<ReportedStep> steps(13000, {.01, 128});
+  for (size_t i = 4096; i < steps.size(); i += 4096) steps[i].seconds = .5;
+  EXPECT_NEAR(times_of(steps, 0, trial_rule(/*on_gpu=*/true)).step_seconds, .01, 1e-12);
+}
+
 TEST(TrialTimes, APhaseOfEveryNthStepCountsWithAnNthThoughTheTrialSawItOnce) {
   std::vector<ReportedStep> steps(40, {.010, 1, {0}});
   steps[0] = {.810, 1, {.800}};  // collects, and so does the 101st step

@@ -54,7 +54,7 @@ void Launcher::give_up(const Error& error) {
     if (worker->running()) read_channel(*worker);
   if (record_ && said_first_lines_) {
     save_what_there_is();
-    const std::string go_on = suspect_ ? set_suspects_aside() : "";
+    const std::string go_on = suspect_ ? how_to_go_on() : "";
     end_guard();
     end_speed();
     record_->fail(error, figures());
@@ -63,17 +63,42 @@ void Launcher::give_up(const Error& error) {
   throw error;
 }
 
+// Whatever fails here must not take the place of the reason.
+std::string Launcher::how_to_go_on() {
+  try {
+    return set_suspects_aside();
+  } catch (const std::exception& error) {
+    record_->telemetry().warn(fmt::format("checkpoints could not be set aside: {}", error.what()));
+    return fmt::format("remove the checkpoints of steps after {} before you resume", suspect_->equal_at);
+  }
+}
+
 // So that a plain resume goes on from before. Returns how to.
 std::string Launcher::set_suspects_aside() {
-  const std::optional<int64_t> sure = record_->set_aside_after(*pool_, suspect_->equal_at);
-  const std::string id = shell_word(read_run_json(request_.run_dir).value("id", request_.run_dir.string()));
+  const RunRecord::SetAside aside = record_->set_aside_after(*pool_, suspect_->equal_at);
+  std::string id = request_.run_dir.string();
+  try {
+    id = read_run_json(request_.run_dir).value("id", id);
+  } catch (const std::exception&) {  // its folder names it too
+  }
+  id = shell_word(id);
   const bool variable = suspect_->resume_with.starts_with("TANDEM_");
-  const std::string command = variable ? fmt::format("{} {} resume {}", suspect_->resume_with, request_.program, id)
-                                       : fmt::format("{} resume {} {}", request_.program, id, suspect_->resume_with);
-  if (!sure)
-    return fmt::format("`{}` begins anew: there is no checkpoint from before step {}", command, suspect_->equal_at + 1);
-  return fmt::format("`{}` goes on from checkpoints/step-{:08}, the newest from before step {}", command, *sure,
-                     suspect_->equal_at + 1);
+  const auto command = [&](const std::string& verb) {
+    return variable ? fmt::format("`{} {} {}`", suspect_->resume_with, request_.program, verb)
+                    : fmt::format("`{} {} {}`", request_.program, verb, suspect_->resume_with);
+  };
+  const std::string first =
+      aside.failed ? fmt::format("remove the checkpoints of steps after {} first; then ", suspect_->equal_at) : "";
+  const std::string resume = first + command("resume " + id);
+  if (aside.sure)
+    return fmt::format("{} goes on from checkpoints/step-{:08}, the newest from before step {}", resume, *aside.sure,
+                       suspect_->equal_at + 1);
+  std::string words =
+      fmt::format("{} begins anew: there is no checkpoint from before step {}", resume, suspect_->equal_at + 1);
+  if (!aside.suspect.empty())
+    words += fmt::format("; {} goes on from the newest that was set aside, with weights that may be wrong",
+                         command("train --resume " + shell_word(aside.suspect.string())));
+  return words;
 }
 
 int Launcher::end() {

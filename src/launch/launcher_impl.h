@@ -99,6 +99,7 @@ class Launcher {
   std::string stop_words() const;
   int end_unbegun();
   void save_what_there_is();
+  std::string how_to_go_on();
   std::string set_suspects_aside();
   nlohmann::json figures() const;
   std::string device_names() const;

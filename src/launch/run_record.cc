@@ -374,23 +374,26 @@ int RunRecord::finish(int code, const std::string& status, const SnapshotPool* p
   return code;
 }
 
-std::optional<int64_t> RunRecord::set_aside_after(SnapshotPool& pool, int64_t step) {
+RunRecord::SetAside RunRecord::set_aside_after(SnapshotPool& pool, int64_t step) {
   writer_->finish();
   report_checkpoints(pool);
+  SetAside done;
   try {
-    for (const std::filesystem::path& aside : store_->set_aside_after(step))
+    for (const std::filesystem::path& aside : store_->set_aside_after(step)) {
       telemetry_->warn(fmt::format("what was trained after step {} may be wrong: that checkpoint is set aside as {}",
                                    step, aside.string()));
+      if (!aside.filename().string().ends_with(kBestFolder)) done.suspect = aside;
+    }
   } catch (const Error& error) {
     telemetry_->warn(
         fmt::format("checkpoints of steps after {} may be wrong and could not be set aside: {} ({}); "
                     "remove them before you resume",
                     step, error.what(), error.why()));
+    done.failed = true;
   }
-  std::optional<int64_t> newest;
   for (const int64_t one : store_->steps())
-    if (one <= step) newest = one;
-  return newest;
+    if (one <= step) done.sure = one;
+  return done;
 }
 
 void RunRecord::fail(const Error& error, const nlohmann::json& extra) {

@@ -72,8 +72,13 @@ class RunRecord {
   // Writes the summary, prints the object if asked, returns the code.
   int finish(int code, const std::string& status, const SnapshotPool* pool, const nlohmann::json& extra);
   void fail(const Error& error, const nlohmann::json& extra);
-  // Checkpoints of later steps are suspect: no resume is to take them. Returns the newest of the others.
-  std::optional<int64_t> set_aside_after(SnapshotPool& pool, int64_t step);
+  // Checkpoints of later steps are suspect: no resume is to take them.
+  struct SetAside {
+    std::optional<int64_t> sure;    // the step of the newest of the others
+    std::filesystem::path suspect;  // the newest that was set aside
+    bool failed = false;            // some may be where they were
+  };
+  SetAside set_aside_after(SnapshotPool& pool, int64_t step);
 
  private:
   void put_best_right(const LoadedCheckpoint& checkpoint);

@@ -25,6 +25,12 @@ TEST(TrialClock, SlowStepsAreCountedUntilThereAreEnough) {
   }
 }
 
+TEST(TrialClock, VerySlowStepsEndItAtTheFewestThatAreAMeasure) {
+  const TrialRule rule = trial_rule(true);
+  EXPECT_EQ(end_of({5, rule}, 30).first, rule.warm_up + TrialRule{}.least);
+  EXPECT_EQ(end_of({60, rule}, 70).first, rule.warm_up + rule.least) << "ten minutes are enough for all of them";
+}
+
 TEST(TrialClock, OnAGpuTheTimeBeginsOnceGraphsHaveAgreed) {
   const TrialRule rule = trial_rule(true);
   const double warm = static_cast<double>(rule.warm_up) * .3;

@@ -74,6 +74,9 @@ class Comparisons(Case):
         done, said = self.go_on_as_told(failed)
         self.assertIn("the run begins at step 0", said)
         self.assert_bits(done["digest"], clean["digest"], said)
+        suspect = re.search(r"`\S+ (train --resume \S+/suspect-step-00000010 --set shards_per_pass=1)` goes on from", failed.stderr)
+        self.assertIsNotNone(suspect, failed.stderr)
+        self.assertIn("resumed from step 10", self.tandem(*suspect[1].split(), "--steps", 12).stderr)
 
     def test_how_many_shards_shared_a_pass_is_in_the_run_s_record(self):
         for most, want in ((0, 5), (2, 2), (1, 1)):
