@@ -18,8 +18,11 @@ void check_shards(const nlohmann::json& then, const nlohmann::json& now, std::st
       fmt::format("set `shards = {}`, or begin anew with `tandem train`", had));
 }
 
-// Keys that checkpoints of earlier versions lack, though they decide the weights: these have them in recipe.toml alone.
-bool is_younger(const std::string& key) {
+// Keys that checkpoints of earlier versions lack, though they decide the weights: these have them in recipe.toml alone,
+// or are of a time when there was only what is the default now.
+bool is_younger(const std::string& key, const nlohmann::json& now) {
+  if (key == "data_last") return now == nlohmann::json(0);
+  if (key == "market.fair") return now == nlohmann::json(false);
   return key == "experience.split" || key == "experience.state_size" || key == "experience.actions";
 }
 
@@ -60,7 +63,7 @@ void check_compatible(const nlohmann::json& checkpoint_values, const nlohmann::j
   check_shards(checkpoint_values, now, where);
   std::vector<std::string> differing;
   for (const auto& [key, value] : now.items()) {
-    if (!checkpoint_values.contains(key) && is_younger(key)) continue;
+    if (!checkpoint_values.contains(key) && is_younger(key, value)) continue;
     if (!checkpoint_values.contains(key) || checkpoint_values[key] != value) {
       differing.push_back(difference(key, checkpoint_values, now));
     }

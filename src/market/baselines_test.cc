@@ -81,6 +81,15 @@ TEST(Baselines, BuyAndHoldBuysAtTheOpenAfterTheDecisionAndPaysItsCost) {
   EXPECT_EQ(held.trades[0].closed, 0);
 }
 
+TEST(Baselines, ASaleIsRoundedToACentOnceNotForEachShare) {
+  BaselineMarket market;
+  std::vector<double> closes(25, 100);
+  closes.back() = 100.125;
+  market.add(closes, 19);
+  const ShareResult held = hold_shares(market.view(), market.ranges[0], {}, 0, "S0");
+  EXPECT_EQ(held.curve.cents.back(), 1000 * 10'012 + 500);
+}
+
 TEST(Baselines, ACoveredCallEarnsThePremiumWhereNothingMoves) {
   BaselineMarket market;
   market.add(std::vector<double>(19 + 22, 100), 19);
@@ -137,7 +146,8 @@ TEST(Baselines, CoveredCallsRollAndAccountForEveryCent) {
   EXPECT_LE(written.trades.size() - static_cast<size_t>(closed), 1u);
   // What is left is whole lots, sold at the last close.
   const int64_t worth = written.curve.cents.back() - 10'000'000 - profit + held_for;
-  EXPECT_EQ(worth % (100 * static_cast<int64_t>(market.days.back().close * (1 - .0005) * 100)), 0);
+  const double lot = market.days.back().close * (1 - .0005) * 100 * 100;
+  EXPECT_EQ(worth, static_cast<int64_t>(std::round(static_cast<double>(worth) / lot) * lot));
   EXPECT_EQ(worth > 0, held_for > 0);
 }
 

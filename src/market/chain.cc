@@ -19,7 +19,10 @@ const MarketColumn kChainColumns[] = {{"date"}, {"expiry"}, {"strike"}, {"type"}
 constexpr int64_t kNearestExpiry = 7, kWantedExpiry = 30, kFarthestExpiry = 90;  // calendar days
 constexpr double kFarthestStrike = 0.5;                                          // of ln(strike / spot) / sqrt(years)
 constexpr int kLeastQuotes = 4;
-constexpr double kFarFromClose = 0.02;  // a dividend of a month and the spread of a wide market are less
+// A dividend of a month and the spread of a wide market are less than the first. Between them lie the rates of stocks
+// that are hard to borrow, and closes that were adjusted for dividends; beyond the second the units are others.
+constexpr double kFarFromClose = 0.02, kOfOtherUnits = 0.1;
+constexpr int64_t kLeastCompared = 20;  // days, for an error
 
 std::string chain_field(std::string_view field) {
   return field.empty() ? "nothing" : fmt::format("'{}'", printable(field.substr(0, 40)));
@@ -140,14 +143,17 @@ std::optional<SpotRange> spot_of_quotes(std::span<const ChainQuote> quotes, int3
   if (expiry == 0) return std::nullopt;
   const double years = static_cast<double>(day_number(expiry) - day_number(date)) / 365.0;
   std::map<double, std::pair<const ChainQuote*, const ChainQuote*>> strikes;  // its call and put
-  double highest_put = 0, lowest_call = 0;
+  // Without arbitrage a put is worth at least the discounted strike less the spot, a call the spot less the strike.
+  const double discount = exact_exp(-rate * years);
+  double low = 0, high = 0;  // by the puts and by the calls
   for (const ChainQuote& quote : quotes) {
     if (quote.expiry != expiry || quote.bid <= 0 || quote.ask <= 0) continue;
     const bool call = quote.type == OptionType::kCall;
     auto& pair = strikes[quote.strike];
     (call ? pair.first : pair.second) = &quote;
-    if (call && (lowest_call == 0 || quote.strike < lowest_call)) lowest_call = quote.strike;
-    if (!call) highest_put = std::max(highest_put, quote.strike);
+    const double bound = call ? quote.strike + quote.ask : quote.strike * discount - quote.ask;
+    if (call && (high == 0 || bound < high)) high = bound;
+    if (!call) low = std::max(low, bound);
   }
   std::optional<SpotRange> found;
   double least = 0;
@@ -156,11 +162,11 @@ std::optional<SpotRange> spot_of_quotes(std::span<const ChainQuote> quotes, int3
     if (!call || !put) continue;
     const double apart = std::fabs(call->bid + call->ask - put->bid - put->ask);
     if (found && apart >= least) continue;
-    const double discounted = strike * exact_exp(-rate * years);
+    const double discounted = strike * discount;
     found = SpotRange{discounted + call->bid - put->ask, discounted + call->ask - put->bid};
     least = apart;
   }
-  if (!found && highest_put > 0 && highest_put <= lowest_call) found = SpotRange{highest_put, lowest_call};
+  if (!found && low > 0 && low <= high) found = SpotRange{low, high};
   return found;
 }
 
@@ -169,35 +175,43 @@ namespace {
 // Strikes of other units than the closes are found by what the options say the price is.
 void compare_with_closes(std::span<const ChainQuote> quotes, const SymbolBars& bars, const std::string& file,
                          double rate, DataFindings& findings) {
-  int64_t compared = 0, far = 0;
-  std::vector<double> shares;
-  std::string first;
+  struct Compared {
+    int32_t date = 0;
+    double close = 0;
+    SpotRange found;
+    double away() const { return found.away(close); }
+  };
+  std::vector<Compared> days;
   for (const Bar& bar : bars.bars) {
     if (!(bar.close > 0)) continue;
-    const auto found = spot_of_quotes(quotes_of(quotes, bar.date), bar.date, rate);
-    if (!found) continue;
-    ++compared;
-    const double away = found->away(bar.close);
-    if (std::fabs(away) <= kFarFromClose) continue;
-    ++far;
-    shares.push_back(away);
-    if (first.empty())
-      first = fmt::format("on {} {:.6g} to {:.6g}, and the close is {:.6g}", date_text(bar.date), found->low,
-                          found->high, bar.close);
+    if (const auto found = spot_of_quotes(quotes_of(quotes, bar.date), bar.date, rate))
+      days.push_back({bar.date, bar.close, *found});
   }
+  const auto all = static_cast<int64_t>(days.size());
+  const auto off = [&](double limit) {
+    return std::ranges::count_if(days, [&](const Compared& day) { return std::fabs(day.away()) > limit; });
+  };
+  const bool other_units = all >= kLeastCompared && 2 * off(kOfOtherUnits) > all;
+  const double limit = other_units ? kOfOtherUnits : kFarFromClose;
+  const int64_t far = off(limit);
   if (far == 0) return;
-  const std::string what = fmt::format(
+  std::vector<double> shares;
+  const Compared* first = nullptr;
+  for (const Compared& day : days) {
+    if (std::fabs(day.away()) <= limit) continue;
+    if (!first) first = &day;
+    shares.push_back(day.away());
+  }
+  std::string what = fmt::format(
       "by the options the price is not the close of {}: on {} of {} days more than {:g} % off, half of them by {:+.1f} "
-      "% "
-      "or more; {}",
-      bars.file, far, compared, 100 * kFarFromClose, 100 * median_of(shares), first);
-  if (2 * far > compared)
-    findings.error("strikes", file, 0,
-                   what +
-                       ". Closes that were adjusted for dividends, or for splits that strikes were not, give a wrong "
-                       "volatility: give closes and strikes after the same splits, and neither after dividends");
-  else
-    findings.warning("strikes", file, 0, what);
+      "% or more; on {} {:.6g} to {:.6g}, and the close is {:.6g}",
+      bars.file, far, all, 100 * limit, 100 * median_of(shares), date_text(first->date), first->found.low,
+      first->found.high, first->close);
+  if (2 * far > all)
+    what +=
+        ". Closes that were adjusted for dividends, or for splits that strikes were not, give a wrong volatility: give "
+        "closes and strikes after the same splits, and neither after dividends";
+  findings.add(other_units ? FindingLevel::kError : FindingLevel::kWarning, "strikes", file, 0, what);
 }
 
 }  // namespace

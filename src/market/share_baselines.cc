@@ -10,9 +10,9 @@ constexpr int32_t kCoveredPercent = 2;  // above the close
 // Cents of one share at an open, the cost in.
 int64_t share_price(const MarketDay& day, double share_cost) { return up_to_cent(day.open * (1 + share_cost) * 100); }
 int64_t contract_value(const MarketDay& day) { return to_nearest_cent(day.close * kCentsOfContract); }
-// Cents of one share that a sale at the close brings.
-int64_t sale_price(const MarketDay& day, double share_cost) {
-  return static_cast<int64_t>(day.close * (1 - share_cost) * 100);
+// Whole cents that a sale of shares at the close brings.
+int64_t sale_of(int64_t shares, const MarketDay& day, double share_cost) {
+  return static_cast<int64_t>(static_cast<double>(shares) * (day.close * (1 - share_cost) * 100));
 }
 
 ShareResult begun(const MarketView& market, const MarketView::Range& range, const OptionsRules& rules,
@@ -81,7 +81,7 @@ int64_t value_of(const CoveredLots& held, const MarketDay& today, int32_t row, c
 // What the end brings: the call is bought back and the shares are sold at the close, costs in.
 int64_t liquidation_of(const CoveredLots& held, const MarketDay& last, int32_t row, const OptionsRules& rules,
                        double share_cost) {
-  int64_t value = held.cash + held.lots * sale_price(last, share_cost) * kSharesOfContract;
+  int64_t value = held.cash + sale_of(held.lots * kSharesOfContract, last, share_cost);
   if (held.expiry < 0) return value;
   const OptionFill fill = fill_legs(held.legs, -1, chain_of(last, rules), last.close, held.expiry - row,
                                     slippage_of(held.lots, rules), rules);
@@ -102,7 +102,7 @@ ShareResult hold_shares(const MarketView& market, const MarketView::Range& range
     out.trades.push_back({.symbol = symbol, .opened = first.date, .bought_cents = shares * price});
   for (int32_t row = range.first + 1; row <= range.last; ++row) {
     const MarketDay& day = market.days[row];
-    const int64_t worth = row == range.last ? shares * sale_price(day, share_cost)
+    const int64_t worth = row == range.last ? sale_of(shares, day, share_cost)
                                             : to_nearest_cent(static_cast<double>(shares) * day.close * 100);
     add_day(out.curve, day, cash + worth, shares > 0);
   }

@@ -147,10 +147,15 @@ class Options : private OptionsParts, public Ppo {
     const std::vector<SymbolPlay> plays = played(data);
     // Days that the run learned from, or that its best step was chosen by: of its own symbols, and of others.
     int64_t in_sample = 0, same_dates = 0;
-    for (const SymbolPlay& one : plays)
-      if (part == "all")
-        (std::ranges::count(world.names(), one.symbol) > 0 ? in_sample : same_dates) +=
-            std::ranges::count_if(one.dates, [&](int32_t date) { return date <= world.fold().validation_last; });
+    int32_t first = world.fold().train_last;
+    for (const MarketView::Range& range : world.fold().train)
+      first = std::min(first, validation_->market().days[range.first].date);
+    for (const SymbolPlay& one : plays) {
+      if (part != "all") continue;
+      const bool own = std::ranges::count(world.names(), one.symbol) > 0;
+      (own ? in_sample : same_dates) += std::ranges::count_if(
+          one.dates, [&](int32_t date) { return date <= world.fold().validation_last && (own || date >= first); });
+    }
     nlohmann::json symbols = nlohmann::json::array();
     for (const SymbolPlay& one : plays) symbols.push_back(json_of_play(one));
     return nlohmann::json{{"symbols", symbols},

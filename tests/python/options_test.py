@@ -190,8 +190,12 @@ class Data(Options):
         done = self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2)
         self.assertIn("AAA_options.csv gives the volatility of 100 of 620 days", done.stderr)
         write_chain(folder, "AAA", strikes=1.04)  # closes that dividends have lowered since
+        found = self.check(folder)
+        self.assertTrue(found["usable"])
+        self.assertEqual([f["level"] for f in found["findings"] if f["kind"] == "strikes"], ["warning"])
+        write_chain(folder, "AAA", strikes=1.2)
         self.assert_explains(self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2, code=2),
-                             "AAA_options.csv", "the price is not the close of AAA.csv", "620 of 620 days")
+                             "AAA_options.csv", "the price is not the close of AAA.csv", "620 of 620 days more than 10 % off")
         lines = (folder / "AAA_options.csv").read_text().splitlines()
         (folder / "AAA_options.csv").write_text("\n".join(line for line in lines if ",put," not in line) + "\n")
         self.assert_explains(self.tandem("train", "options", *SMALL, "--data", folder, "--steps", 2, code=2),
@@ -288,6 +292,9 @@ class Eval(Options):
         self.assertEqual(found["in_sample_days"], 0)
         self.assertGreater(found["same_dates_days"], 100)
         self.assertTrue(any("other symbols" in doubt for doubt in found["doubts"]), found["doubts"])
+        before = self.prices(symbols=("CCC",), CCC=lambda rows: [[f"{int(row[0][:4]) - 4}{row[0][4:]}", *row[1:]] for row in rows])
+        found = json.loads(self.tandem("backtest", run["run"], "--data", before, "--json").stdout)
+        self.assertEqual((found["in_sample_days"], found["same_dates_days"]), (0, 0), "dates before the run's first day")
 
     def test_a_backtest_is_of_the_days_and_symbols_that_are_asked_for(self):
         folder, later = self.prices(), self.prices(days=640)  # the same days and twenty more

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/errors.h"
+#include "config/resolver.h"
 #include "market/generated_market.h"
 #include "recipes/options_market.h"
 #include "recipes/options_world.h"
@@ -61,6 +64,21 @@ TEST(OptionsSettings, AFairMarketHasNoRateAndNoEdge) {
   s.check();
   s.market.edge = .1;
   EXPECT_THROW(s.check(), ConfigError);
+}
+
+TEST(OptionsSettings, OlderCheckpointsWithoutAYoungerKeyHadItsDefaultAndGoOn) {
+  OptionsSettings settings;
+  const Resolver resolver(settings);
+  const nlohmann::json now = resolver.result_values();
+  const std::vector<std::pair<std::string, nlohmann::json>> younger = {{"data_last", 20260105}, {"market.fair", true}};
+  for (const auto& [key, other] : younger) {
+    nlohmann::json then = now, changed = now;
+    ASSERT_EQ(then.erase(key), 1u) << key;
+    EXPECT_NO_THROW(check_compatible(then, now, "an older run")) << key;
+    changed[key] = other;
+    EXPECT_THROW(check_compatible(then, changed, "an older run"), ConfigError) << key;
+    EXPECT_THROW(check_compatible(now, changed, "a run"), ConfigError) << key;
+  }
 }
 
 TEST(OptionsWorld, OfOtherDataIsTheDaysThatAreAskedFor) {
