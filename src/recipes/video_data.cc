@@ -8,6 +8,7 @@
 #include <optional>
 #include <ranges>
 
+#include "recipes/video_digest.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
@@ -67,9 +68,11 @@ std::string generated_words(const VideoSettings& settings) {
 }
 
 void check_digest(const VideoSettings& settings, const VideoSet& set) {
-  if (settings.data_digest.empty() || settings.data_digest == set.digest()) return;
+  if (settings.data_digest.empty()) return;
+  const std::string found = data_digest_of(settings, set);
+  if (settings.data_digest == found) return;
   throw ConfigError(fmt::format("{} is not what this run began with", prepare_options_of(settings).folder.string()),
-                    fmt::format("its digest is {}, that of the run's data was {}", set.digest().substr(0, 16),
+                    fmt::format("its digest is {}, that of the run's data was {}", found.substr(0, 16),
                                 settings.data_digest.substr(0, 16)),
                     "put the files back, or begin a new run");
 }

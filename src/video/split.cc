@@ -64,23 +64,15 @@ bool of_one_animal(const VideoSet& set) {
          });
 }
 
-std::string one_animal_words(const VideoSet& set) {
-  const std::string animal = printable(set.videos().front().animal);
-  if (set.animals_named())
-    return fmt::format("animals.csv says that all {} videos are of {}: the score tells less of new animals",
-                       set.videos().size(), animal);
-  return fmt::format(
-      "by their names all {} videos are of one animal, {}: if they are not, set split.animal_separator or "
-      "write animals.csv (video,animal)",
-      set.videos().size(), animal);
-}
-
 std::vector<std::string> leaks_of(const VideoSet& set, const VideoSplit& split) {
   std::vector<std::string> leaks;
   if (std::string line = copies_among(set, split); !line.empty()) leaks.push_back(std::move(line));
   for (const SplitBy by : {SplitBy::kVideo, SplitBy::kAnimal}) {
     if (by == SplitBy::kAnimal && of_one_animal(set)) {
-      leaks.push_back(one_animal_words(set));
+      if (set.animals_named())  // their names would be a guess
+        leaks.push_back(
+            fmt::format("animals.csv says that all {} videos are of {}: the score tells less of new animals",
+                        set.videos().size(), printable(set.videos().front().animal)));
       continue;
     }
     const int64_t shared = shared_trials(set, split, by);
@@ -116,7 +108,10 @@ VideoSplit split_videos(const VideoSet& set, const SplitOptions& options) {
   if (by_name.size() < 2)
     throw ConfigError(fmt::format("a split by {} of one {}", split_word(options.by), split_word(options.by)),
                       "whole groups train or judge, so there must be two",
-                      options.by == SplitBy::kTrial ? "bring more trials" : "split by trial, or bring more videos");
+                      options.by == SplitBy::kTrial   ? "bring more trials"
+                      : options.by == SplitBy::kVideo ? "split by trial, or bring more videos"
+                                                      : "tell animals apart by animals.csv (video,animal) or "
+                                                        "split.animal_separator, or split by video");
   std::vector<const std::vector<int32_t>*> groups;
   for (const auto& [name, trials] : by_name) groups.push_back(&trials);
   const RandomKey key{.seed = options.seed, .site = kSplitSite};

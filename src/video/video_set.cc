@@ -76,6 +76,10 @@ class VideoSetReader {
     static const MarketColumn columns[] = {{"video"}, {"animal"}};
     const std::string file = shown(folder_.animals);
     const FileBytes bytes = read_whole_file(FileSystem::real(), folder_.animals, 1 << 24);
+    if (DataFindings none; !read_csv(bytes.text(), file, columns, none, [](int64_t, auto) {})) {
+      findings_.warning("unknown", file, 0, "it has no columns video and animal: left out");
+      return;
+    }
     read_csv(bytes.text(), file, columns, findings_, [&](int64_t line, std::span<const std::string_view> fields) {
       if (fields[0].empty() || fields[1].empty())
         findings_.error("animal", file, line, "a video and its animal have names");
@@ -214,8 +218,6 @@ class VideoSetReader {
     for (const SetVideo& video : set_.videos_)
       sum.update(
           fmt::format("video {} {} {}\n", video.name, video.frames.frames(), video.frames.source().frames_sha256));
-    if (set_.animals_named_)
-      for (const SetVideo& video : set_.videos_) sum.update(fmt::format("animal {}\n", video.animal));
     for (const VideoTrial& trial : set_.trials_) {
       sum.update(fmt::format("trial {} {} {} {}\n", trial.video, trial.number, trial.first_frame, trial.frames()));
       sum.update(std::as_bytes(std::span(trial.classes)));

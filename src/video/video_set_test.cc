@@ -95,10 +95,21 @@ TEST(VideoSet, AnimalsAreThoseOfAnimalsCsvWhereItIsThere) {
   EXPECT_EQ(set.videos()[0].animal, "x");
   EXPECT_EQ(set.videos()[2].animal, "x");
   EXPECT_EQ(set.videos()[3].animal, "z");
-  EXPECT_NE(set.digest(), by_names) << "a split by animal depends on them";
+  EXPECT_EQ(set.digest(), by_names) << "a run by video or trial goes on whatever stands there";
   EXPECT_EQ(set.findings().render(), "");
   std::ofstream(small.folder / "animals.csv", std::ios::app) << "m01_a,y\nm02_c,\n";
   EXPECT_NE(small.refusal().find("\"m01_a\" stands there twice"), std::string::npos) << small.refusal();
+}
+
+TEST(VideoSet, AnimalsCsvOfAnotherKindIsAWarning) {
+  const SmallSet small;
+  std::ofstream(small.folder / "animals.csv") << "id,weight\n7,23.5\n";
+  const VideoSet set = small.load();
+  EXPECT_EQ(set.videos()[0].animal, "m01");
+  ASSERT_EQ(set.findings().warnings(), 1);
+  EXPECT_NE(set.findings().render().find("animals.csv: unknown: it has no columns video and animal: left out"),
+            std::string::npos)
+      << set.findings().render();
 }
 
 TEST(VideoSet, TrialsShorterThanAClipAreNamed) {
@@ -256,13 +267,12 @@ TEST(VideoSplit, WhatLeaksIsSaid) {
   EXPECT_FALSE(split_videos(set, {.by = SplitBy::kTrial}).leaks.empty());
 }
 
-TEST(VideoSplit, NamesThatMakeOneAnimalOfAllVideosAreNamedAsThat) {
+TEST(VideoSplit, OneAnimalOfAllVideosIsALeakWhereAnimalsCsvSaysSo) {
   const SmallSet small;
   VideoSetOptions options = small.options();
   options.animal_separator = "0";  // m01_a ... m02_b
-  const std::vector<std::string> leaks = split_videos(load_video_set(options), {}).leaks;
-  ASSERT_EQ(leaks.size(), 1U);
-  EXPECT_NE(leaks[0].find("by their names all 4 videos are of one animal, m:"), std::string::npos) << leaks[0];
+  EXPECT_TRUE(split_videos(load_video_set(options), {}).leaks.empty()) << "names are no reason to warn at each start";
+  EXPECT_THROW(split_videos(load_video_set(options), {.by = SplitBy::kAnimal}), ConfigError);
   std::ofstream(small.folder / "animals.csv") << "video,animal\nm01_a,x\nm01_b,x\nm02_a,x\nm02_b,x\n";
   const std::vector<std::string> named = split_videos(small.load(), {}).leaks;
   ASSERT_EQ(named.size(), 1U);

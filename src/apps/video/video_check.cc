@@ -27,6 +27,12 @@ struct UsualSplit {
   bool refused = false;
 };
 
+bool names_tell_one_animal(const VideoSet& set) {
+  return !set.animals_named() && set.videos().size() > 1 &&
+         std::ranges::all_of(set.videos(),
+                             [&](const SetVideo& video) { return video.animal == set.videos().front().animal; });
+}
+
 UsualSplit usual_split(const VideoSet& set) {
   UsualSplit usual;
   try {
@@ -35,6 +41,11 @@ UsualSplit usual_split(const VideoSet& set) {
                                       split.validation.size()));
     if (std::string line = short_trials_text(set); !line.empty()) usual.words.push_back(std::move(line));
     for (const std::string& leak : split.leaks) usual.words.push_back(leak);
+    if (names_tell_one_animal(set))
+      usual.words.push_back(
+          fmt::format("by their names all {} videos are of one animal, {}: if they are not, write animals.csv "
+                      "(video,animal) or set split.animal_separator before a split by animal",
+                      set.videos().size(), printable(set.videos().front().animal)));
     usual.training = count_classes(set.classes(), clips_of(set, split.training));
     const ClassCounts validation = count_classes(set.classes(), clips_of(set, split.validation));
     for (std::string& word : check_class_examples(set.classes(), *usual.training, validation))

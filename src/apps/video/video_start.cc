@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "config/devices.h"
 #include "recipes/video_data.h"
+#include "recipes/video_digest.h"
 
 namespace tandem {
 namespace {
@@ -76,7 +77,7 @@ void take_videos(const Command& command, ResolvedRecipe& recipe) {
   warnings.insert(warnings.end(), data.warnings.begin(), data.warnings.end());
   for (const std::string& warning : warnings) command.output.warn(warning);
   say_data(command, data, settings);
-  settings.data_digest = data.set.digest();
+  settings.data_digest = data_digest_of(settings, data.set);
   keep_for_prediction(data, settings);
   for (const char* key : {"data_digest", "class_names", "pose_scale"})
     recipe.resolver->note_source(key, "the data at the start");

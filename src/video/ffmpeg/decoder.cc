@@ -65,7 +65,7 @@ double value_of(AVRational rate) { return rate.num > 0 && rate.den > 0 ? av_q2d(
 
 // What a player is asked to turn the pictures by, in whole degrees clockwise, 0 to 359.
 int32_t rotation_of(const AVStream& stream) {
-#if LIBAVFORMAT_VERSION_MAJOR >= 61
+#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
   const AVPacketSideData* const found = av_packet_side_data_get(
       stream.codecpar->coded_side_data, stream.codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
   const uint8_t* const matrix = found && found->size >= 9 * sizeof(int32_t) ? found->data : nullptr;
