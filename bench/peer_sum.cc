@@ -10,7 +10,9 @@
 // H200, 12 % each.
 #include <fmt/format.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -219,12 +221,15 @@ bool run(const Options& options, int ranks, bool pinned) {
       sockets[a][b] = ends[0], sockets[b][a] = ends[1];
     }
   std::vector<pid_t> pids;
+  const pid_t parent = getpid();
   for (int me = 0; me < ranks; ++me) {
     const pid_t pid = fork();
     if (pid != 0) {
       pids.push_back(pid);
       continue;
     }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // it ended before that
     int code = 1;
     try {
       Rank rank(options, *scene, words, sockets[static_cast<size_t>(me)], ranks, me, pinned);

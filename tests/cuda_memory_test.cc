@@ -78,6 +78,18 @@ TEST(CudaSharedMemory, WhatCantBeMadeSaysWhyAndLeavesNothing) {
   }
 }
 
+TEST(CudaSharedMemory, PinnedMemoryThatAGpuSeesElsewhereIsNotTakenForItsOwnAddress) {
+  constexpr char kRefuse[] = R"({"preset": "1xh200", "refuse": {"cuMemHostGetDevicePointer_v2": )";
+  const int host = 0;
+  const auto found = [&](const std::string& text) {
+    const FakeScript script(text);
+    return gpu_has_address_of_host(&host);
+  };
+  EXPECT_TRUE(found(R"({"preset": "1xh200"})"));
+  EXPECT_FALSE(found(std::string(kRefuse) + "0}}")) << "it is mapped at another address";
+  EXPECT_FALSE(found(std::string(kRefuse) + "1}}"));
+}
+
 TEST(CudaSharedMemory, WhatCantBeMappedSaysWhyAndLeavesNothing) {
   const FakeScript whole(R"({"preset": "1xh200"})");
   const auto memory = CudaSharedMemory::create(kBytes);

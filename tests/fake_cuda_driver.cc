@@ -253,6 +253,12 @@ int cuMemFreeHost(void* memory) {
   std::free(memory);
   return kSuccess;
 }
+// Refused with 0: it has another address there.
+int cuMemHostGetDevicePointer_v2(unsigned long long* address, void* host, unsigned) {
+  if (const auto code = refused("cuMemHostGetDevicePointer_v2")) return *code;
+  *address = reinterpret_cast<unsigned long long>(host);
+  return kSuccess;
+}
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t bytes, void* stream) {
   return copy(at(to), from, bytes, stream, host_bytes_per_s(g_current));
 }

@@ -106,9 +106,11 @@ std::unique_ptr<Combine> WorkerTransport::around(std::unique_ptr<Combine> combin
     throw ConfigError(fmt::format("TANDEM_PLANE={} with ranks of another launcher", name_of(plane_)),
                       "such ranks combine over Gloo, GPUs too",
                       "leave TANDEM_PLANE out, or start `tandem train` by itself");
-  if (means.sockets.empty() && current.members.size() > 1 && (by_peers || plane_ == Plane::kAutoWithPeers))
-    refuse_peers(
-        fmt::format("a kernel sums over {} GPUs at most, and here are {}", kMostPeers, current.members.size()));
+  const bool speaks = by_peers || (plane_ == Plane::kAutoWithPeers && me == 0);  // a refusal by each, a note by one
+  if (means.sockets.empty() && current.members.size() > 1 && speaks)
+    refuse_peers(one_machine ? fmt::format("a kernel sums over {} GPUs at most, and here are {}", kMostPeers,
+                                           current.members.size())
+                             : "ranks of several launchers combine over Gloo");
   if (!means.sockets.empty())
     return over_peers(std::move(combine), std::move(means), members_of(shards, current, me), watch);
   if (!nccl_ || !one_machine) return for_this_device(shards, mine, std::move(combine));

@@ -101,8 +101,8 @@ HostLink measure_host(const Cuda& cuda, int device, int64_t bytes) {
   return link;
 }
 
-// As workers do it that sum by kernels (reduce/peer_link.h): memory of one GPU, passed by its descriptor, mapped for
-// the other one, which reads what its owner wrote.
+// Much as workers do it that sum by kernels (reduce/peer_link.h), but within one process: memory of one GPU, passed by
+// its descriptor, mapped for the other one, which reads what its owner wrote.
 std::string why_unmapped(const Cuda& cuda, const Place& source, const Place& target, int from, int to) {
   constexpr size_t kNumbers = 1024, kBytes = kNumbers * sizeof(unsigned);
   try {

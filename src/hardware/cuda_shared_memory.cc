@@ -102,6 +102,16 @@ bool gpu_runs_processes_at_once() {
   }
 }
 
+bool gpu_has_address_of_host(const void* pinned) {
+  Address on_gpu = 0;
+  try {
+    return Cuda().try_call("cuMemHostGetDevicePointer_v2", &on_gpu, pinned, 0u) == 0 &&
+           on_gpu == reinterpret_cast<Address>(pinned);
+  } catch (const CudaTrouble&) {
+    return false;
+  }
+}
+
 std::unique_ptr<CudaSharedMemory> CudaSharedMemory::adopt(int fd, size_t bytes, int gpu) {
   Allocation allocation = 0;
   try {

@@ -25,4 +25,7 @@ class CudaSharedMemory {
 // Whether processes use the first visible GPU at once, by NVIDIA's MPS; else they take turns.
 bool gpu_runs_processes_at_once();
 
+// Whether kernels find pinned memory of the host where the host does: not on every machine (WSL 2, Jetson).
+bool gpu_has_address_of_host(const void* pinned);
+
 }  // namespace tandem

@@ -6,6 +6,12 @@
 
 namespace tandem {
 
+void GpuPairs::begin(uint64_t generation) {
+  generation_ = generation;
+  if (by_reader_.empty()) last_.clear();  // the one before had none: the same line is news again
+  by_reader_.clear();
+}
+
 std::optional<std::string> GpuPairs::reported(int rank, const nlohmann::json& body, size_t members) {
   const uint64_t generation = body.at("generation");
   if (generation < generation_) return std::nullopt;

@@ -21,6 +21,23 @@ TEST(GpuPairs, ALineComesOnceAllHaveToldAndOnlyWhereItIsNew) {
   EXPECT_EQ(pairs.reported(1, report(2, second), 2), std::nullopt) << "as before";
 }
 
+TEST(GpuPairs, AGenerationThatTellsOfNoneHasNone) {
+  GpuPairs pairs;
+  const nlohmann::json first = nlohmann::json::array({in_gpu(1)}), second = nlohmann::json::array({in_gpu(0)});
+  const auto all_tell = [&](uint64_t generation) {
+    pairs.begin(generation);
+    pairs.reported(0, report(generation, first), 2);
+    return pairs.reported(1, report(generation, second), 2);
+  };
+  const std::string line = "2 workers sum by kernels, in each other's memory";
+  EXPECT_EQ(all_tell(1), line);
+  EXPECT_EQ(all_tell(2), std::nullopt) << "as before";
+  pairs.begin(3);
+  EXPECT_EQ(pairs.reported(0, report(2, first), 2), std::nullopt) << "of the older generation";
+  EXPECT_TRUE(pairs.empty()) << "it combines another way";
+  EXPECT_EQ(all_tell(4), line);
+}
+
 TEST(GpuPairs, APairThroughTheHostIsNamedWithTheReason) {
   GpuPairs pairs;
   pairs.reported(0, report(1, nlohmann::json::array({in_gpu(1), in_host(4, "cuMemSetAccess: no")})), 3);

@@ -138,6 +138,7 @@ void Launcher::carry_out(const StartGeneration& action) {
   transport_->wake();
   if (const auto buffer = pool_->abandon()) transport_->abandoned(*buffer);
   transport_->begin(start, pool_->base());
+  pairs_.begin(start.generation);
   snapshots_in_generation_ = 0;
   target_posted_ = false;
   snapshot_asked_ = false;

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "kernels/peer_sum.h"
+#include "reduce/plane.h"
 
 namespace tandem {
 namespace {
@@ -33,6 +35,12 @@ nlohmann::json MembershipRequests::join(const nlohmann::json& body, Coordinator&
     return refusal(fmt::format("{} more workers would make {} for {} shards", devices.size(), then, shards),
                    "a shard is the smallest piece of work; a worker without one would only wait",
                    fmt::format("add at most {}", shards - running));
+  const Plane plane = plane_asked_for();
+  if ((plane == Plane::kPeer || plane == Plane::kPinned) && then > kMostPeers)
+    return refusal(fmt::format("TANDEM_PLANE={} with {} workers", name_of(plane), then),
+                   fmt::format("a kernel sums over {} GPUs at most", kMostPeers),
+                   fmt::format("add at most {}, or start the run without TANDEM_PLANE",
+                               std::max<int64_t>(0, kMostPeers - running)));
   std::vector<int> ranks;
   for (DeviceSpec device : devices) {
     if (!cores_named) device.core = -1;  // what the others have taken of it is not known here

@@ -55,8 +55,8 @@ PeerSumLink::PeerSumLink(LinkMembers members, PeerWords words, std::unique_ptr<P
   if (this->members() > kMostPeers || join_.partials() > kMostPeerPartials || depth > kMostPeerPending)
     refused_ = fmt::format("a kernel sums up to {} members, {} partial sums, {} of them at once; here are {}, {}, {}",
                            kMostPeers, kMostPeerPartials, kMostPeerPending, this->members(), join_.partials(), depth);
-  words_pinned_ = gpu_.device.pin(words_.memory.data(), words_.memory.size());
-  if (!words_pinned_ && gpu_.device.is_cuda() && refused_.empty()) refused_ = kNotPinned;
+  words_pinned_ = pin_for_kernels(gpu_.device, words_.memory);
+  if (!words_pinned_ && refused_.empty()) refused_ = kNotPinned;
   offer();
 }
 

@@ -12,8 +12,7 @@ namespace {
 class HostArea : public PeerArea {
  public:
   HostArea(SharedMemory memory, Device& device) : memory_(std::move(memory)), device_(device) {
-    if (!device_.pin(memory_.bytes().data(), memory_.bytes().size()) && device_.is_cuda())
-      throw std::runtime_error(kNotPinned);
+    if (!pin_for_kernels(device_, memory_.bytes())) throw std::runtime_error(kNotPinned);
   }
   ~HostArea() override { device_.unpin(memory_.bytes().data()); }
   float* data() const override { return reinterpret_cast<float*>(memory_.bytes().data()); }
@@ -60,6 +59,13 @@ class GpuPeerMemory : public PeerMemory {
 };
 
 }  // namespace
+
+bool pin_for_kernels(Device& device, std::span<std::byte> host) {
+  const bool pinned = device.pin(host.data(), host.size());
+  if (!device.is_cuda() || (pinned && gpu_has_address_of_host(host.data()))) return true;
+  if (pinned) device.unpin(host.data());
+  return false;
+}
 
 std::unique_ptr<PeerMemory> host_peer_memory(Device& device) { return std::make_unique<HostPeerMemory>(device); }
 std::unique_ptr<PeerMemory> gpu_peer_memory() { return std::make_unique<GpuPeerMemory>(); }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kernels/device.h"
 
@@ -32,6 +33,9 @@ class PeerMemory {
 inline constexpr char kNotPinned[] =
     "the driver does not pin memory of the host, or the GPU sees it at another address (a limit on locked memory: "
     "ulimit -l)";
+
+// So that kernels of `device` reach it at the host's own address; false: refused, and it is not pinned.
+bool pin_for_kernels(Device& device, std::span<std::byte> host);
 
 // Sealed shared memory, pinned for `device`.
 std::unique_ptr<PeerMemory> host_peer_memory(Device& device);

@@ -63,6 +63,8 @@ struct RigDice {
 };
 inline RigDice dice;
 inline uint64_t this_generation = 0;
+inline std::atomic<int>* all_gathered = nullptr;  // how often each member's block 0 has gathered
+inline int this_member = 0;
 inline int die_at_block = -1, die_in_sum = -1;
 inline int64_t die_at_step = -1;
 inline PeerPoint die_at = PeerPoint::kBegun;
@@ -114,6 +116,11 @@ struct WeakWords {
     return this_generation << 40 | (value & ((uint64_t{1} << 40) - 1));
   }
   static void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+  // It shows its slice once member 0 has gathered it: without the fault that would be never.
+  static void hold_member_1(PeerPoint point) {
+    if (point == PeerPoint::kGathered) ++all_gathered[this_member];
+    while (point == PeerPoint::kAdded && this_member == 1 && all_gathered[0] == 0) sched_yield();
+  }
   static bool is_reduced_of_another(const uint64_t* word) {
     const auto within = [word](std::span<const uint64_t> words) {
       return word >= words.data() && word < words.data() + words.size();
@@ -126,6 +133,7 @@ struct WeakWords {
   }
   static void reach(PeerPoint point, int block) {
     if (point == PeerPoint::kBegun && threadIdx.x == 0) early.load_all();
+    if (kFault == PeerFault::kNoSecondWait && block == 0 && threadIdx.x == 0) hold_member_1(point);
     if (block == die_at_block && point == die_at && threadIdx.x == 0) {
       some_arrive(late.size() / 2);
       raise(SIGKILL);
@@ -161,8 +169,10 @@ struct Rig {
   PeerFlag* flags() const { return words().flags(); }
   // This process is that member.
   void become(int me) const {
-    dice.seed(static_cast<unsigned>(getpid()));
+    dice.seed(mix(mix(seed) + mix(static_cast<uint64_t>(floats)) + static_cast<uint64_t>(me)));
     this_generation = generation;
+    this_member = me;
+    all_gathered = &times_left(members());
     early.begin = memory;
     early.bytes = bytes - 4096;
     const auto* const all = reinterpret_cast<const uint64_t*>(flags());
@@ -408,7 +418,7 @@ struct Rig {
   std::vector<ShardRange> ranges;
   int64_t floats, stride = 0, area_floats = 0;
   int most_tries = 5000;
-  uint64_t generation, bytes = 0;
+  uint64_t generation, bytes = 0, seed = 0;  // seed: of the dice
   std::byte* memory = nullptr;
 };
 

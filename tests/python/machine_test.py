@@ -352,7 +352,7 @@ class Doctor(Case):
         machine = {"gpus": [{"card": "H100"}, {"card": "H100"}]}
         output = self.doctor(self.play(machine), "--bandwidth")
         self.assertEqual([link["maps"] for link in output["links"]["peers"]], [True, True])
-        self.assert_found(output, "GPU memory", "ok", "each GPU reads the others' (2 pairs tried)")
+        self.assert_found(output, "GPU memory", "ok", "each GPU reads the others' (2 pairs tried, within one process)")
         output = self.doctor(self.play({**machine, "refuse": {"cuMemSetAccess": 101}}), "--bandwidth")
         self.assertEqual([link["maps"] for link in output["links"]["peers"]], [False, False])
         self.assertIn("cuMemSetAccess", output["links"]["peers"][0]["why_not"])

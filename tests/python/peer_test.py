@@ -3,6 +3,8 @@
     python3 peer_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import json
+import os
+import signal
 import unittest
 
 from run_test import Case, QUICK  # noqa: E402  (takes the folder from the command line)
@@ -57,6 +59,18 @@ class Runs(Case):
     def test_more_workers_than_a_kernel_sums_over_are_refused_before_any_begins(self):
         done = self.over("pinned", workers=17, code=2)
         self.assert_explains(done, "TANDEM_PLANE=pinned with 17 workers", "16 GPUs at most")
+
+    def test_more_of_them_are_refused_to_join_and_the_run_goes_on(self):
+        os.environ["TANDEM_PLANE"] = "pinned"
+        self.addCleanup(os.environ.pop, "TANDEM_PLANE")
+        process = self.start("train", "tiny", *QUICK, "--steps", 10 ** 7, "--devices", "cpu:2", "--run-dir", "run", "--json")
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        done = self.tandem("join", "run", "--devices", "cpu:15", code=None)
+        self.assert_explains(done, "TANDEM_PLANE=pinned with 17 workers", "16 GPUs at most", "add at most 14")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 130, err)
+        self.assertEqual(json.loads(out)["deaths"], 0, err)
 
 
 if __name__ == "__main__":

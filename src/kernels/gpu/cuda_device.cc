@@ -93,8 +93,7 @@ class CudaKernelDevice : public Device {
   bool pin(void* host, size_t bytes) override {
     void* mapped = nullptr;
     const bool registered = cudaHostRegister(host, bytes, cudaHostRegisterDefault) == cudaSuccess;
-    // Sums between GPUs give kernels the host's address.
-    if (!registered || cudaHostGetDevicePointer(&mapped, host, 0) != cudaSuccess || mapped != host) {
+    if (!registered || cudaHostGetDevicePointer(&mapped, host, 0) != cudaSuccess) {
       cudaGetLastError();
       if (registered) cudaHostUnregister(host);
       return false;

@@ -78,7 +78,8 @@ Findings judge_links(const LinksSeen& seen, const GpusSeen& gpus) {
   if (!seen.links.peers.empty() && unmapped.empty())
     all.push_back(
         {"GPU memory", Verdict::kOk,
-         fmt::format("each GPU reads the others' ({} pairs tried): kernels can sum over it", seen.links.peers.size())});
+         fmt::format("each GPU reads the others' ({} pairs tried, within one process): kernels can sum over it",
+                     seen.links.peers.size())});
   if (!unmapped.empty())
     all.push_back(
         {"GPU memory", Verdict::kOk,
