@@ -164,12 +164,10 @@ TEST(PgnFiles, ThatGotNoGameAreNotTakenAwayWhileSomebodyAddsOne) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   const auto seen = [&dir] { return !fs::exists(dir / "games.pgn") || somebody_waits_for_a_lock(); };
   while (!seen() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  const bool shown = seen();
   EXPECT_EQ(write(fd, kGame.data(), kGame.size()), static_cast<ssize_t>(kGame.size()));
   flock(fd, LOCK_UN);
   ends.join();
   close(fd);
-  if (!shown) GTEST_SKIP() << "the list of locks here does not show who waits";
   EXPECT_EQ(text_of(dir / "games.pgn"), kGame);
 }
 
