@@ -21,7 +21,8 @@
 //
 // Flags hold the generation, the sequence number and the number of blocks, and are compared for equality, so no flag of
 // another sum or of an older generation is ever believed. They are stored after the data they speak of and read before
-// it (release and acquire, at the scope of the system). CPU and GPU give equal bits.
+// it (release and acquire, at the scope of the system). They lie in host memory, where the launcher finds them after a
+// death; and once more on their owner's GPU, where others poll them if they reach it. CPU and GPU give equal bits.
 #pragma once
 
 #include <cstddef>
@@ -95,7 +96,12 @@ struct PeerSum {
   // Set to 0 where the sum did not end, or the flag was raised; else left alone. One that has others `ahead` of it does
   // nothing where it is 0.
   int64_t* bad = nullptr;
-  PeerFlag* flags = nullptr;      // [members][kMostPeerBlocks]
+  PeerFlag* flags = nullptr;  // [members][kMostPeerBlocks], in host memory
+  // The same flags once more, where a trip to the host is saved: those of other members as this GPU reads them on
+  // theirs, null where it does not; ours, beside our area, where others may read them. All or none of a member's
+  // blocks.
+  const PeerFlag* near[kMostPeers] = {};
+  PeerFlag* near_mine = nullptr;
   std::byte* controls = nullptr;  // [members], a page each
   PeerControl* control = nullptr;
 };

@@ -20,6 +20,8 @@ namespace {
 
 constexpr int64_t kLine = 16;        // floats
 constexpr int64_t kPattern = kLine;  // floats at both ends of an area
+constexpr int64_t kFlags = kMostPeerBlocks * sizeof(PeerFlag) / sizeof(float);
+static_assert(kFlags % kLine == 0);
 
 enum PeerWord { kPeerRefuser, kPeerUnready };
 
@@ -72,17 +74,22 @@ void PeerSumLink::retire() {
 
 // ---- getting ready ----
 
-uint64_t PeerSumLink::area_bytes(int member) const {
+// An area: partial sums, the slice, flags, a pattern.
+int64_t PeerSumLink::flags_at(int member) const {
   const int64_t slice = (most_floats_ / members() / kLine + 2) * kLine;
-  return static_cast<uint64_t>(join_.partials(member) * stride_ + slice + kPattern) * sizeof(float);
+  return join_.partials(member) * stride_ + slice;
+}
+
+uint64_t PeerSumLink::area_bytes(int member) const {
+  return static_cast<uint64_t>(flags_at(member) + kFlags + kPattern) * sizeof(float);
 }
 
 // The host's memory is written by the host: to the GPU it would be a copy to itself.
-void PeerSumLink::write(PeerArea& area, size_t at, std::span<const float> pattern) const {
+void PeerSumLink::write(PeerArea& area, size_t at, std::span<const float> values) const {
   if (area.on_gpu())
-    gpu_.device.from_host(area.data() + at, pattern.data(), pattern.size_bytes());
+    gpu_.device.from_host(area.data() + at, values.data(), values.size_bytes());
   else
-    std::ranges::copy(pattern, area.data() + at);
+    std::ranges::copy(values, area.data() + at);
 }
 
 std::vector<float> PeerSumLink::read(const PeerArea& area, size_t at) const {
@@ -99,6 +106,7 @@ std::unique_ptr<PeerArea> PeerSumLink::made(PeerMemory& memory) const {
   std::unique_ptr<PeerArea> area = memory.make(bytes);
   const std::vector<float> pattern = pattern_of(members_.generation, members_.me);
   for (const size_t at : {size_t{0}, bytes / sizeof(float) - kPattern}) write(*area, at, pattern);
+  write(*area, static_cast<size_t>(flags_at(members_.me)), std::vector<float>(kFlags));
   gpu_.device.wait();
   return area;
 }
@@ -290,9 +298,14 @@ PeerSum PeerSumLink::arguments(const QueuedSum& sum) const {
     for (int k = 0; k < count && sum.floats > 0; ++k)
       s.partial[first + k] = m == s.me ? sum.mine[static_cast<size_t>(k)] : area + k * stride_;
     s.slice[m] = m == s.me ? nullptr : area + join_.partials(m) * stride_;
+    if (m != s.me && !peers_[static_cast<size_t>(m)].host)
+      s.near[m] = reinterpret_cast<const PeerFlag*>(area + flags_at(m));
   }
   s.slice_at = join_.partials(s.me) * stride_;
-  if (on_gpu_) s.shown[0] = on_gpu_->data();
+  if (on_gpu_) {
+    s.shown[0] = on_gpu_->data();
+    s.near[s.me] = s.near_mine = reinterpret_cast<PeerFlag*>(on_gpu_->data() + flags_at(s.me));
+  }
   if (on_host_) s.shown[1] = on_host_->data();
   return s;
 }

@@ -1,10 +1,10 @@
 // reduce/peer_link.h -- one generation of the sum between GPUs of one machine by kernels of ours (kernels/peer_sum.h).
 //
-// Each member has an area for its partial sums and its slice of the total, and maps those of the others: on the GPU
-// where this one reaches it, else in pinned host memory. Each pair of GPUs is judged by trying: the memory must map,
-// and what is read there must be what its owner wrote. The members tell each other by letters (PeerMail); host memory
-// serves until all are ready, which they agree on by the words of a DirectGpuLink. Areas, flags and letters are those
-// of one generation, so nothing that an older one still writes is read here.
+// Each member has an area for its partial sums, its slice of the total and its flags, and maps those of the others: on
+// the GPU where this one reaches it, else in pinned host memory. Each pair of GPUs is judged by trying: the memory must
+// map, and what is read there must be what its owner wrote. The members tell each other by letters (PeerMail); host
+// memory serves until all are ready, which they agree on by the words of a DirectGpuLink. Areas, flags and letters are
+// those of one generation, so nothing that an older one still writes is read here.
 //
 // A member's death: its areas stay mapped here, so what it had shown stays readable. The others leave the kernel, since
 // the Watch says so or since a wait is bounded, and throw MembersChanged before anything of this generation is
@@ -95,12 +95,13 @@ class PeerSumLink : public DirectGpuLink {
   };
 
   int members() const { return static_cast<int>(members_.ranges.size()); }
+  int64_t flags_at(int member) const;  // floats before them in its area
   uint64_t area_bytes(int member) const;
   void offer();
   void look();  // at the letters that have come
   bool forms() const { return !ready_ && refused_.empty(); }
   void hear(int member, PeerLetter letter);
-  void write(PeerArea& area, size_t at, std::span<const float> pattern) const;
+  void write(PeerArea& area, size_t at, std::span<const float> values) const;
   std::vector<float> read(const PeerArea& area, size_t at) const;
   std::unique_ptr<PeerArea> made(PeerMemory& memory) const;
   std::unique_ptr<PeerArea> mapped(PeerMemory& memory, int member,

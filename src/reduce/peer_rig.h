@@ -54,7 +54,7 @@ struct Early {
   }
 };
 inline Early early;
-inline std::span<const uint64_t> flag_words, own_flag_words;
+inline std::span<const uint64_t> flag_words, own_flag_words, near_words, own_near_words;
 // Numbers of a member's own.
 struct RigDice {
   uint64_t state = 0;
@@ -95,17 +95,20 @@ struct WeakWords {
   static T load(const T* from) {
     return early.load(from);
   }
-  static void publish(uint64_t* word, uint64_t tag) {
-    if (kFault == PeerFault::kFlagBeforeData) {
-      arrive({word, tag, 8});
+  // The two words arrive in any order.
+  static void publish(uint64_t* word, uint64_t* near, uint64_t tag) {
+    std::array<uint64_t*, 2> words = {word, near};
+    if (dice() % 2 == 0) std::swap(words[0], words[1]);
+    if (kFault != PeerFault::kFlagBeforeData && kFault != PeerFault::kNoFence) some_arrive(0);
+    for (uint64_t* const to : words) {
+      if (!to) continue;
+      if (kFault == PeerFault::kNoFence)
+        late.push_back({to, tag, 8});
+      else
+        arrive({to, tag, 8});
       sched_yield();
-      some_arrive(0);
-    } else if (kFault == PeerFault::kNoFence) {
-      late.push_back({word, tag, 8});
-    } else {
-      some_arrive(0);
-      arrive({word, tag, 8});
     }
+    if (kFault == PeerFault::kFlagBeforeData) some_arrive(0);
   }
   static uint64_t read(const uint64_t* word) {
     if (!late.empty() && dice() % 4 == 0) some_arrive(late.size() - 1 - dice() % late.size());
@@ -125,7 +128,10 @@ struct WeakWords {
     const auto within = [word](std::span<const uint64_t> words) {
       return word >= words.data() && word < words.data() + words.size();
     };
-    return within(flag_words) && !within(own_flag_words) && (word - flag_words.data()) % 2 == 1;
+    const auto of_another = [&](std::span<const uint64_t> words, std::span<const uint64_t> own) {
+      return within(words) && !within(own) && (word - words.data()) % 2 == 1;
+    };
+    return of_another(flag_words, own_flag_words) || of_another(near_words, own_near_words);
   }
   static uint64_t now_ns() {
     sched_yield();
@@ -146,7 +152,9 @@ void run_emulated(const PeerSum& sum) {
   cuda_on_cpu::launch(dim3(static_cast<unsigned>(sum.blocks)), dim3(EmulatedThreads::kCount), [&sum] {
     const int block = static_cast<int>(blockIdx.x);
     if (sum.bits)
-      peer::sum_block<EmulatedThreads, WeakWords<kFault>, 2, peer::Joined>(sum, block);
+      peer::sum_block<EmulatedThreads, WeakWords<kFault>, 2, peer::Joined, 2>(sum, block);
+    else if (sum.partials <= 4)
+      peer::sum_block<EmulatedThreads, WeakWords<kFault>, 4, peer::Added, 2>(sum, block);
     else
       peer::sum_block<EmulatedThreads, WeakWords<kFault>, kMostPeerPending>(sum, block);
   });
@@ -159,14 +167,18 @@ struct Rig {
       : shards(shards_), ranges(std::move(ranges_)), floats(floats_), generation(generation_) {
     stride = (floats + 15) / 16 * 16 + 16;
     area_floats = (Join<float>(SumTree(shards), ranges).partials() + 1) * stride;
-    bytes =
-        PeerWords::bytes(members(), kIntegers) + static_cast<uint64_t>(members()) * area_floats * sizeof(float) + 4096;
+    bytes = PeerWords::bytes(members(), kIntegers) + near_bytes() +
+            static_cast<uint64_t>(members()) * area_floats * sizeof(float) + 4096;
     memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
   ~Rig() { munmap(memory, bytes); }
   int members() const { return static_cast<int>(ranges.size()); }
   PeerWords words() const { return {{memory, PeerWords::bytes(members(), kIntegers)}, members(), kIntegers}; }
   PeerFlag* flags() const { return words().flags(); }
+  // The flags once more. Some members are far from each other, as GPUs that don't reach each other's memory.
+  PeerFlag* near() const { return reinterpret_cast<PeerFlag*>(memory + PeerWords::bytes(members(), kIntegers)); }
+  uint64_t near_bytes() const { return static_cast<uint64_t>(members()) * kMostPeerBlocks * sizeof(PeerFlag); }
+  static bool reaches(int me, int m) { return (me + m) % 3 != 2; }
   // This process is that member.
   void become(int me) const {
     dice.seed(mix(mix(seed) + mix(static_cast<uint64_t>(floats)) + static_cast<uint64_t>(me)));
@@ -179,10 +191,12 @@ struct Rig {
     constexpr size_t kOfMember = 2 * kMostPeerBlocks;
     flag_words = {all, kOfMember * ranges.size()};
     own_flag_words = flag_words.subspan(kOfMember * static_cast<size_t>(me), kOfMember);
+    near_words = {reinterpret_cast<const uint64_t*>(near()), flag_words.size()};
+    own_near_words = near_words.subspan(kOfMember * static_cast<size_t>(me), kOfMember);
   }
   PeerControl* control(int m) const { return &words().control(m); }
   float* area(int m) const {
-    return reinterpret_cast<float*>(memory + PeerWords::bytes(members(), kIntegers)) + m * area_floats;
+    return reinterpret_cast<float*>(memory + PeerWords::bytes(members(), kIntegers) + near_bytes()) + m * area_floats;
   }
   // What a member's host gives, and what two shards of it left on the GPU: counts, and in some sums a NaN.
   struct Integers {
@@ -247,7 +261,9 @@ struct Rig {
         s.partial[join.first_partial(m) + k] =
             m == me ? mine[static_cast<size_t>(k)].values.data() : area(m) + k * stride;
       s.slice[m] = area(m) + join.partials(m) * stride;
+      if (reaches(me, m)) s.near[m] = near() + m * kMostPeerBlocks;
     }
+    s.near_mine = near() + me * kMostPeerBlocks;
     s.shown[0] = area(me);
     s.slice_at = join.partials(me) * stride;
     s.total = total;

@@ -51,9 +51,9 @@ bool is_seen() {
     if (!kHeld) rig.most_tries = 20;
     // What an older generation left: the same sequence numbers under another tag, and the numbers that went with them.
     for (int m = 0; m < rig.members(); ++m)
-      for (int block = 0; block < kMostPeerBlocks; ++block)
-        rig.flags()[m * kMostPeerBlocks + block] = {peer_tag(rig.generation - 1, 0, 3),
-                                                    peer_tag(rig.generation - 1, 0, 3)};
+      for (PeerFlag* const flags : {rig.flags(), rig.near()})
+        for (int block = 0; block < kMostPeerBlocks; ++block)
+          flags[m * kMostPeerBlocks + block] = {peer_tag(rig.generation - 1, 0, 3), peer_tag(rig.generation - 1, 0, 3)};
     const std::vector<int> ends = rig.lives(0, kHeld ? 1 : 4, run_emulated<kFault>);
     if (std::ranges::any_of(ends, [](int code) { return code == 1; })) return true;
   }
@@ -66,6 +66,40 @@ TEST(PeerSum, ABrokenProtocolIsSeen) {
   EXPECT_TRUE(is_seen<PeerFault::kNoAcquire>());
   EXPECT_TRUE(is_seen<PeerFault::kAnyGeneration>());
   EXPECT_TRUE(is_seen<PeerFault::kNoSecondWait>());
+}
+
+// The launcher looks for a dead member's part in host memory alone, so a sum ends by the flags there. Those on a GPU
+// save the trip to them, and one that never comes costs time alone.
+TEST(PeerSum, AFlagOnAGpuAloneEndsNoSum) {
+  const Rig rig(4, {{0, 2}, {2, 4}}, 100);
+  ASSERT_TRUE(Rig::reaches(0, 1));
+  const SumTree tree(4);
+  const Join<float> join(tree, rig.ranges);
+  struct alignas(64) Line {
+    float x[16];
+  };
+  std::vector<Line> mine(7), total(7);
+  std::vector<ExactSum<float>::Partial> partials;
+  for (int k = 0; k < join.partials(0); ++k) partials.push_back({0, {mine[0].x, 100}});
+  PeerSum s = rig.arguments(0, join, partials, total[0].x);
+  s.counts = s.maxima = 0;
+  s.flag = -1;
+  s.wait_ns = 1;
+  const auto set = [&](PeerFlag* flags, uint64_t tag) {
+    std::fill_n(flags + kMostPeerBlocks, s.blocks, PeerFlag{tag, tag});
+  };
+  const auto ends = [&] {
+    std::memset(rig.control(0)->unfinished, 0, sizeof rig.control(0)->unfinished);
+    run_emulated<PeerFault::kNone>(s);
+    return !rig.left(0, 0);
+  };
+  const uint64_t tag = peer_tag(rig.generation, 0, s.blocks);
+  set(rig.near(), tag);
+  EXPECT_FALSE(ends());
+  set(rig.flags(), tag);
+  EXPECT_TRUE(ends());
+  set(rig.near(), 0);
+  EXPECT_TRUE(ends());
 }
 
 // Wherever a member dies, the others leave when they are told, and whoever has a total has the right one.

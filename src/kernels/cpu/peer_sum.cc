@@ -29,7 +29,10 @@ struct CpuWords {
   static peer::Four load(const peer::Four* from) { return *from; }
   static float load(const float* from) { return *from; }
   static int64_t load(const int64_t* from) { return *from; }
-  static void publish(uint64_t* word, uint64_t tag) { std::atomic_ref(*word).store(tag, std::memory_order_release); }
+  static void publish(uint64_t* word, uint64_t* near, uint64_t tag) {
+    std::atomic_ref(*word).store(tag, std::memory_order_release);
+    if (near) std::atomic_ref(*near).store(tag, std::memory_order_release);
+  }
   static uint64_t read(const uint64_t* word) {
     return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
   }
@@ -47,7 +50,9 @@ struct CpuWords {
 void queue_on_cpu(const PeerSum& sum, void* /*stream*/) {
   for (int block = 0; block < sum.blocks; ++block) {
     if (sum.bits)
-      peer::sum_block<OneThread, CpuWords, 2, peer::Joined>(sum, block);
+      peer::sum_block<OneThread, CpuWords, 2, peer::Joined, 2>(sum, block);
+    else if (sum.pending <= 4 && sum.partials <= 4)
+      peer::sum_block<OneThread, CpuWords, 4, peer::Added, 2>(sum, block);
     else if (sum.pending <= 4)
       peer::sum_block<OneThread, CpuWords, 4>(sum, block);
     else
