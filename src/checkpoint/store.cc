@@ -167,7 +167,7 @@ stdfs::path CheckpointStore::save(const CheckpointContents& contents) {
   refused_steps_.erase(contents.step);
   last_bytes_ = blocks(saved_model.size) + blocks(saved_state.packed_size) + blocks(text.size()) + kSmallBlocks;
   keep_if_best(contents);
-  drop_old();
+  drop_old(contents.sure);
   return dir_ / folder_of(contents.step);
 }
 
@@ -206,12 +206,15 @@ void CheckpointStore::commit(const stdfs::path& built, std::int64_t step) {
   for (const auto& [from, to] : aside) drop(to);
 }
 
-void CheckpointStore::drop_old() {
+void CheckpointStore::drop_old(std::optional<std::int64_t> sure) {
   try {
     const std::vector<std::int64_t> all = steps();
     int kept = 0;
     for (auto step = all.rbegin(); step != all.rend(); ++step) {
-      if (!refused_steps_.count(*step) && ++kept <= keep_) continue;
+      const bool whole = !refused_steps_.count(*step);
+      const bool newest_sure = whole && sure && *step <= *sure;
+      if (newest_sure) sure.reset();
+      if (whole && (++kept <= keep_ || newest_sure)) continue;
       // Renamed first, so that nobody ever sees half a generation.
       const stdfs::path dropped = dir_ / (kDrop + digits_of(*step));
       fs_->rename(dir_ / folder_of(*step), dropped);

@@ -36,6 +36,7 @@ struct CheckpointContents {
   nlohmann::json versions = nlohmann::json::object();
   nlohmann::json scalars = nlohmann::json::object();  // schedule, scaler, counters
   std::vector<TensorView> model, state;               // must stay unchanged while save() runs
+  std::optional<std::int64_t> sure;                   // no checkpoint of up to this step can turn out to be suspect
   std::map<std::string, std::string> aliases;  // further name of a tensor of `model` -> the name it is stored under
 };
 
@@ -57,7 +58,8 @@ class CheckpointStore {
   // Opens for loading only: changes nothing, takes no lock, safe beside a running writer.
   static CheckpointStore reader(FileSystem& fs, std::filesystem::path checkpoints_dir);
 
-  // Returns its folder once it is durable; then, and only then, older generations beyond `keep` are dropped. Throws
+  // Returns its folder once it is durable; then, and only then, older generations beyond `keep` are dropped, save the
+  // newest that is sure where `contents` tells of one: later ones may have to be set aside. Throws
   // IoError otherwise, the old ones intact. Saving a step makes it the newest: later ones, of a future that was
   // abandoned by loading an earlier one, go.
   std::filesystem::path save(const CheckpointContents& contents);
@@ -88,7 +90,7 @@ class CheckpointStore {
   void clear_leftovers();
   void keep_if_best(const CheckpointContents& contents);
   void commit(const std::filesystem::path& built, std::int64_t step);
-  void drop_old();
+  void drop_old(std::optional<std::int64_t> sure);
   void drop(const std::filesystem::path& dir);
   std::string check_latest(std::int64_t newest) const;  // "" or what is wrong with it
 

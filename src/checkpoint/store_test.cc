@@ -52,6 +52,26 @@ TEST(Checkpoint, OldGenerationsGoOnlyBeyondKeep) {
   EXPECT_THROW(CheckpointStore(FileSystem::real(), dir / "other", 1), ConfigError);
 }
 
+// What was trained after the last equal comparison may have to be set aside: something to go on from stays.
+TEST(Checkpoint, TheNewestThatIsSureStaysBeyondKeep) {
+  TempDir dir(quick_dir());
+  CheckpointStore store(FileSystem::real(), dir.path(), 2);
+  const auto save = [&](int step, int sure) {
+    Sample sample(step);
+    sample.contents().sure = sure;
+    store.save(sample.contents());
+  };
+  for (int step = 1; step <= 6; ++step) save(step, 2);
+  EXPECT_EQ(store.steps(), (Steps{2, 5, 6}));
+  EXPECT_EQ(store.set_aside_after(2).size(), 2u);
+  EXPECT_EQ(store.load_newest()->manifest.step, 2);
+  for (int step = 3; step <= 6; ++step) save(step, 2);
+  save(7, 5);
+  EXPECT_EQ(store.steps(), (Steps{5, 6, 7}));
+  save(8, 7);
+  EXPECT_EQ(store.steps(), (Steps{7, 8}));
+}
+
 TEST(Checkpoint, DamagedOnesDoNotCountAsGenerations) {
   TwoGenerations two;
   stdfs::remove(two.dir / "step-00000200" / kModelFile);

@@ -9,7 +9,9 @@
 //   fused      the recipe's own kernels for all phases of a step             executor_fused.cc
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "engine/phase_run.h"
@@ -35,6 +37,9 @@ class Executor {
   // Before and after the update's bookkeeping, in which a roll-back may happen.
   virtual void before_update(const PhaseRun& run, const PhaseResult& result, StepContext& context) {}
   virtual void apply(const PhaseRun& run, const PhaseResult& result, StepContext& context) = 0;
+  // The step of the last equal comparison with a plainer way to run the phase (engine/suspect_error.h): what was
+  // trained before it is right. Nothing where none is made.
+  virtual std::optional<int64_t> equal_at() const { return std::nullopt; }
 };
 
 // One that leaves the applying to Recipe::apply().

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class CapturedExecutor : public PhaseExecutor {
  public:
   CapturedExecutor(ShardRunner& shards, const PhaseRun& run);
   PhaseResult run(const PhaseRun& run) override;
+  std::optional<int64_t> equal_at() const override { return serial_ ? serial_->equal_at() : groups_->equal_at(); }
 
  private:
   using Bits = std::vector<uint64_t>;

@@ -35,6 +35,9 @@ class SerialExecutor : public PhaseExecutor {
     shards_.add_sums(run);
     return shards_.finish_with_floats(run);
   }
+  std::optional<int64_t> equal_at() const override {
+    return groups_ && groups_->possible() ? std::optional(groups_->equal_at()) : std::nullopt;
+  }
 
  private:
   void add_all(const PhaseRun& run, int size) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
@@ -138,6 +139,22 @@ void each_of_my_part(TrainLoop& loop, const SnapshotLayout& layout, int me, int 
   }
 }
 
+// A snapshot has room for so many; said once, since a resume may choose others then.
+void put_algorithms(TrainLoop& loop, std::vector<std::string> choices, nlohmann::json& scalars) {
+  constexpr size_t kMostChoices = 2000;  // half a megabyte
+  if (choices.size() > kMostChoices) {
+    static bool said = false;
+    if (!std::exchange(said, true))
+      loop.note_at_next_step(
+          fmt::format("checkpoints have no room for the {} GEMM algorithms of this run ({} fit): on another kind of "
+                      "GPU a resume may "
+                      "choose others, with other bits",
+                      choices.size(), kMostChoices));
+  } else if (!choices.empty()) {
+    scalars["algorithms"] = std::move(choices);
+  }
+}
+
 void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optional<uint64_t> handled) {
   device().wait();
   if (me != 0) return;
@@ -146,9 +163,8 @@ void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optio
   if (nlohmann::json validation = loop.validation().save(); !validation.is_null())
     scalars["validation"] = std::move(validation);
   if (handled) scalars["handled"] = *handled;
-  constexpr size_t kMostChoices = 2000;  // half a megabyte
-  if (std::vector<std::string> choices = gemm_choices(); !choices.empty() && choices.size() <= kMostChoices)
-    scalars["algorithms"] = std::move(choices);
+  if (const std::optional<int64_t> step = loop.equal_at()) scalars["equal_at"] = *step;
+  put_algorithms(loop, gemm_choices(), scalars);
   SnapshotLayout::put_scalars(block, scalars);
 }
 

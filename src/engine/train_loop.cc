@@ -102,6 +102,16 @@ Executor& TrainLoop::executor_of(const PhaseRun& run) {
   return *executor;
 }
 
+// Of the phases that train; all of them.
+std::optional<int64_t> TrainLoop::equal_at() {
+  std::optional<int64_t> all;
+  for (size_t phase = 0; phase < std::min(phases_.size(), executors_.size()); ++phase)
+    if (const auto one = executors_[phase] ? executors_[phase]->equal_at() : std::nullopt)
+      all = all ? std::min(*all, *one) : one;
+  if (all) equal_at_ = std::max(equal_at_.value_or(0), *all);
+  return equal_at_;
+}
+
 std::unique_ptr<Executor> TrainLoop::choose_executor(const PhaseRun& run) {
   if (run.phase->gradients && lockstep()) return make_lockstep(*shards_);
   if (auto batched = make_batched(*shards_, run)) return batched;
@@ -226,6 +236,7 @@ std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::u
 
 void TrainLoop::assign(ShardRange mine, std::vector<int> order) {
   const bool ran = fused_ || std::ranges::any_of(executors_, [](const auto& executor) { return executor != nullptr; });
+  equal_at();
   fused_.reset();
   looked_for_fused_ = false;
   for (auto& executor : executors_) executor.reset();

@@ -76,6 +76,8 @@ class TrainLoop {
   void set_steps_done(int64_t steps);  // after the state was changed from outside
   const RecipeSettings& settings() const { return settings_; }
   void note_at_next_step(std::string text) { later_ = std::move(text); }
+  // Nothing that was trained before this step can turn out to be wrong; nothing: no comparisons are made, or not yet.
+  std::optional<int64_t> equal_at();
   JobState& state() { return state_; }
   Combine& combine() { return *combine_; }
   const std::vector<Phase>& phases() const { return phases_; }
@@ -130,6 +132,7 @@ class TrainLoop {
   std::function<void()> enter_generation_;
   std::function<int64_t()> request_;
   int64_t agreed_request_ = 0, phase_sequence_ = 0;
+  std::optional<int64_t> equal_at_;  // by executors that were replaced
   LoopObserver* observer_ = nullptr;
   std::string note_, later_;
   std::set<std::string> reported_;  // notes of executors

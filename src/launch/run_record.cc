@@ -263,6 +263,10 @@ CheckpointContents RunRecord::contents_of(SnapshotPool& pool, int buffer) const 
   contents.versions = facts_.versions;
   contents.scalars = SnapshotLayout::get_scalars(block);
   contents.scalars.erase("handled");  // requests are counted anew by every launcher
+  if (const auto equal_at = contents.scalars.find("equal_at"); equal_at != contents.scalars.end()) {
+    contents.sure = equal_at->get<int64_t>();
+    contents.scalars.erase(equal_at);  // it depends on who trains
+  }
   contents.scalars["seconds"] = seconds();
   contents.scalars["loss"] = last_loss_;
   return contents;

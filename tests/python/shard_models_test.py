@@ -41,10 +41,10 @@ class Kills(Case):
 
 
 class Comparisons(Case):
-    def failed_and_clean(self, model, devices, mixes_from):
+    def failed_and_clean(self, model, devices, mixes_from, every="10 steps", keep=3):
         args = ["train", "shards", *MODELS[model], *SMALL, "--set", f"mixes_from={mixes_from}", "--steps", 40, "--devices", devices]
         clean = json.loads(self.tandem(*args, "--set", "shards_per_pass=1", "--json").stdout)
-        failed = self.tandem(*args, "--checkpoint-every", "10 steps", "--run-dir", f"{model}-failed", code=1)
+        failed = self.tandem(*args, "--checkpoint-every", every, "--set", f"checkpoint.keep={keep}", "--run-dir", f"{model}-failed", code=1)
         self.assertEqual(json.loads((self.dir / f"{model}-failed" / "run.json").read_text())["status"], "failed")
         return failed, clean
 
@@ -67,6 +67,14 @@ class Comparisons(Case):
                 done, said = self.go_on_as_told(failed)
                 self.assertIn("resumed from step 10", said)
                 self.assert_bits(done["digest"], clean["digest"], said)
+
+    def test_a_checkpoint_from_before_the_last_equal_comparison_stays_however_few_are_kept(self):
+        failed, clean = self.failed_and_clean("gpt", "cpu:1", mixes_from=17, every="4 steps", keep=2)
+        found = re.search(r"goes on from checkpoints/step-(\d+),", failed.stderr)
+        self.assertIsNotNone(found, failed.stderr)
+        self.assertLessEqual(int(found[1]), 16)
+        done, said = self.go_on_as_told(failed)
+        self.assert_bits(done["digest"], clean["digest"], said)
 
     def test_a_pass_that_differs_before_the_first_checkpoint_is_old_enough_begins_anew(self):
         failed, clean = self.failed_and_clean("gpt", "cpu:1", mixes_from=5)
