@@ -1,13 +1,11 @@
 // apps/video/decoding_bar.h -- how far decoding is, on a line that is drawn anew.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
 #include "base/clock.h"
 #include "command/output.h"
+#include "command/progress_on_stderr.h"
 #include "telemetry/human.h"
 #include "telemetry/progress.h"
 #include "video/prepare.h"
@@ -17,13 +15,7 @@ namespace tandem {
 class DecodingBar {
  public:
   explicit DecodingBar(const Output& output)
-      : output_(output),
-        began_(monotonic_seconds()),
-        display_({.tty = isatty(STDERR_FILENO) != 0,
-                  .color = output.color(),
-                  .out = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); },
-                  .width = stderr_columns},
-                 began_) {}
+      : output_(output), began_(monotonic_seconds()), display_(progress_on_stderr(output), began_) {}
   ~DecodingBar() { display_.clear(); }
 
   void show(const PrepareProgress& progress) {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/printable.h"
+#include "command/progress_on_stderr.h"
 #include "telemetry/human.h"
 
 namespace tandem::chess {
@@ -17,11 +17,7 @@ MatchWatch::MatchWatch(const Output& output, MatchReport& report, MatchPgn& pgn)
       report_(report),
       pgn_(pgn),
       began_(monotonic_seconds()),
-      display_({.tty = isatty(STDERR_FILENO) != 0,
-                .color = output.color(),
-                .out = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); },
-                .width = stderr_columns},
-               began_) {}
+      display_(progress_on_stderr(output), began_) {}
 
 int MatchWatch::run(MatchRunner& runner, const SignalQueue& signals) {
   while (!runner.over()) {

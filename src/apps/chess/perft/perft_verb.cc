@@ -1,7 +1,6 @@
 #include "apps/chess/perft/perft_verb.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,6 +11,7 @@
 #include "base/errors.h"
 #include "base/printable.h"
 #include "command/command.h"
+#include "command/progress_on_stderr.h"
 #include "config/devices.h"
 #include "telemetry/human.h"
 #include "telemetry/progress.h"
@@ -71,11 +71,7 @@ class PerftBar {
       : output_(output),
         title_(fmt::format("perft {}", depth)),
         began_(monotonic_seconds()),
-        display_({.tty = isatty(STDERR_FILENO) != 0,
-                  .color = output.color(),
-                  .out = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); },
-                  .width = stderr_columns},
-                 began_) {}
+        display_(progress_on_stderr(output), began_) {}
   ~PerftBar() { display_.clear(); }
 
   void show(const PerftProgress& progress) {
