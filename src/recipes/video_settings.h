@@ -148,8 +148,8 @@ struct VideoSettings : RecipeSettings {
                         "a clip moved that far shows mostly its border", "make it smaller");
   }
 
-  // What `--quick` sets: a generated set of small frames, two minutes on two cores. At so high a rate an epoch of warm-up
-  // is what makes every seed learn; one cycle of the cosine is the rest, so that training ends at the lowest rate.
+  // What `--quick` sets: a generated set of small frames, two minutes on two cores. At so high a rate some seeds learn
+  // slowly without an epoch of warm-up. One cycle of the cosine is the rest, so training ends at the lowest rate.
   static std::vector<std::pair<std::string, std::string>> quick() {
     return {{"size", "32"},         {"net.kind", "light"},
             {"net.dropout", "0.2"}, {"optimizer.learning_rate", "0.003"},
