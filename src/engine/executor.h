@@ -38,7 +38,7 @@ class Executor {
   virtual void before_update(const PhaseRun& run, const PhaseResult& result, StepContext& context) {}
   virtual void apply(const PhaseRun& run, const PhaseResult& result, StepContext& context) = 0;
   // The step of the last equal comparison with a plainer way to run the phase (engine/suspect_error.h): what was
-  // trained before it is right. Nothing where none is made.
+  // trained before it is right. Nothing where none is made, or not yet.
   virtual std::optional<int64_t> equal_at() const { return std::nullopt; }
 };
 

@@ -37,7 +37,7 @@ class CapturedExecutor : public PhaseExecutor {
  public:
   CapturedExecutor(ShardRunner& shards, const PhaseRun& run);
   PhaseResult run(const PhaseRun& run) override;
-  std::optional<int64_t> equal_at() const override { return serial_ ? serial_->equal_at() : groups_->equal_at(); }
+  std::optional<int64_t> equal_at() const override { return serial_ ? serial_->equal_at() : groups_->last_equal(); }
 
  private:
   using Bits = std::vector<uint64_t>;

@@ -36,7 +36,7 @@ class SerialExecutor : public PhaseExecutor {
     return shards_.finish_with_floats(run);
   }
   std::optional<int64_t> equal_at() const override {
-    return groups_ && groups_->possible() ? std::optional(groups_->equal_at()) : std::nullopt;
+    return groups_ && groups_->possible() ? groups_->last_equal() : std::nullopt;
   }
 
  private:

@@ -252,8 +252,8 @@ void ShardGroups::differs_now(const PhaseRun& run) {
       fmt::format("phase '{}' gave other bits for {} shards in one pass than for one by one, at step {}",
                   run.phase->name, size_, run.step),
       fmt::format("{}; such passes gave the same bits at step {}, so what was trained since may be wrong", where,
-                  equal_at_),
-      fmt::format("look at the memory of this {}: `tandem doctor`", shards_.gpu() ? "GPU" : "machine"), equal_at_,
+                  equal_at()),
+      fmt::format("look at the memory of this {}: `tandem doctor`", shards_.gpu() ? "GPU" : "machine"), equal_at(),
       "--set shards_per_pass=1");
 }
 

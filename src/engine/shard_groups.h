@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class ShardGroups {
   bool possible() const { return why_not_.empty(); }
   // The last step with an equal comparison, of these passes or of a graph with them.
   void was_equal(int64_t step) { equal_at_ = step; }
-  int64_t equal_at() const { return equal_at_; }
+  std::optional<int64_t> last_equal() const { return equal_at_; }
+  int64_t equal_at() const { return equal_at_.value_or(0); }
 
  private:
   using Bits = std::vector<uint64_t>;
@@ -49,7 +51,7 @@ class ShardGroups {
   std::string why_not_;  // not empty: one by one
   int size_ = 0;         // 0: not known yet
   bool agreed_ = false;
-  int64_t equal_at_ = 0;
+  std::optional<int64_t> equal_at_;
 };
 
 }  // namespace tandem

@@ -260,6 +260,21 @@ TEST_F(ShardPasses, ThatDifferLaterEndTheRunThoughThereIsNoMemoryToSeeWhere) {
   }
 }
 
+// So that a checkpoint of up to there is kept. What is trained again from an earlier step is compared again.
+TEST_F(ShardPasses, TellUpToWhichStepTheyWereEqual) {
+  PassSettings s;
+  TrainLoop loop(s, std::make_unique<PassRecipe>(s), ShardPlan::balance(6, std::vector{1.0}));
+  EXPECT_EQ(loop.equal_at(), std::nullopt);
+  outcome(loop, 1);
+  EXPECT_EQ(loop.equal_at(), std::nullopt);
+  outcome(loop, 20);
+  EXPECT_EQ(loop.equal_at(), 16);
+  loop.visit_in_order({0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(loop.equal_at(), 16);
+  loop.set_steps_done(10);
+  EXPECT_EQ(loop.equal_at(), 10);
+}
+
 TEST_F(ShardPasses, AreComparedAfterFourThousandRunsAtMostHoweverLongTheRun) {
   for (const int64_t every : {1, 3}) {
     const Phase phase{.every = every};

@@ -262,6 +262,7 @@ void TrainLoop::watch(LoopObserver* observer) {
 
 void TrainLoop::set_steps_done(int64_t steps) {
   steps_done_ = steps;
+  if (equal_at_) equal_at_ = std::min(*equal_at_, steps);  // what follows is compared anew
   fused_.reset();
   looked_for_fused_ = false;
 }

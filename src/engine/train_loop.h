@@ -75,7 +75,7 @@ class TrainLoop {
   int64_t steps_done() const { return steps_done_; }
   void set_steps_done(int64_t steps);  // after the state was changed from outside
   const RecipeSettings& settings() const { return settings_; }
-  void note_at_next_step(std::string text) { later_ = std::move(text); }
+  void note_at_next_step(const std::string& text) { later_ += (later_.empty() ? "" : "; ") + text; }
   // Nothing that was trained before this step can turn out to be wrong; nothing: no comparisons are made, or not yet.
   std::optional<int64_t> equal_at();
   JobState& state() { return state_; }

@@ -22,7 +22,7 @@ std::vector<Phase> WalkRecipe::phases() const {
            .counts = 1,
            .maxima = 1,
            .exchange = settings.messages,
-           .all_to_all = settings.messages ? 0 : kWalkWidth,
+           .all_to_all = settings.messages ? 0 : static_cast<int>(kWalkWidth),
            .every = settings.walk_every,
            .capturable = true,
            .changes_state = true},

@@ -121,7 +121,7 @@ TANDEM_HD bool peer_had_part(uint64_t closed, uint64_t sequence) {
 }
 
 struct PeerKernels {
-  static constexpr KernelTableId kId{"peer_sum", 4};
+  static constexpr KernelTableId kId{"peer_sum", 5};
   static const PeerKernels& cpu();
 
   void (*queue)(const PeerSum& sum, void* stream);

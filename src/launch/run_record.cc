@@ -173,9 +173,9 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)
                                                                          : telemetry_->say(note);
   if (const uint64_t bytes = facts_.layout.bytes(); bytes > kLargeCheckpoint)
-    telemetry_->say(fmt::format("disk    checkpoints of {}, the last {} are kept: up to {} before compression",
-                                bytes_text(bytes), s.checkpoint.keep,
-                                bytes_text(bytes * static_cast<uint64_t>(s.checkpoint.keep))));
+    telemetry_->say(fmt::format(
+        "disk    checkpoints of {}, the last {} are kept, at times one more: up to {} before compression",
+        bytes_text(bytes), s.checkpoint.keep, bytes_text(bytes * static_cast<uint64_t>(s.checkpoint.keep + 1))));
   if (const double first = writer_->first_after(); first > kLongSeconds)
     telemetry_->say(fmt::format("{} checkpoint after about {:.0f} s; --checkpoint-every {}s for less",
                                 first_step_ > 0 ? "next" : "first", first, first > 60 ? 60 : 10));

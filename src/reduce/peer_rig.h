@@ -106,9 +106,11 @@ struct WeakWords {
         late.push_back({to, tag, 8});
       else
         arrive({to, tag, 8});
-      sched_yield();
     }
-    if (kFault == PeerFault::kFlagBeforeData) some_arrive(0);
+    if (kFault == PeerFault::kFlagBeforeData) {
+      sched_yield();
+      some_arrive(0);
+    }
   }
   static uint64_t read(const uint64_t* word) {
     if (!late.empty() && dice() % 4 == 0) some_arrive(late.size() - 1 - dice() % late.size());

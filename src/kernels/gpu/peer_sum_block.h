@@ -121,11 +121,13 @@ TANDEM_PEER PeerControl* control_of(const PeerSum& s, int member) {
 
 // Until the word of every member's block speaks of this sum; false: it took too long, or the sum was abandoned, or,
 // with `ends`, a member is closed to it. Without `ends` a near word is as good as the host's. With it the near one only
-// tells when to look, since the launcher knows the host's alone.
+// tells when to look, since the launcher knows the host's alone; and where integers are read, which lie beside the
+// host's.
 template <class Threads, class Words>
 TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t sequence, bool ends) {
   constexpr int kFarPolls = 16, kNearPolls = 64;  // between looks at the clock and whether the sum was abandoned
   const uint64_t tag = peer_tag(s.generation, sequence, s.blocks);
+  const bool by_host = ends || (block == 0 && s.counts + s.maxima > 0);
   bool& gave_up = Threads::shared().gave_up;
   if (Threads::index() == 0) gave_up = false;
   Threads::sync();
@@ -135,7 +137,7 @@ TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*w
     for (int polls = 1;; ++polls) {
       const bool looks = polls % (near ? kNearPolls : kFarPolls) == 0;
       if (near && Words::read(&(near[block].*word)) == tag) {
-        if (!ends) break;
+        if (!by_host) break;
         near = nullptr;
       }
       if ((!near || looks) && Words::read(&(flag_of(s, m, block)->*word)) == tag) break;
