@@ -190,7 +190,7 @@ class Games(Match):
             self.assertEqual(process.returncode, code)
             result = json.loads(out)
             self.assertEqual(len(self.games(result)), result["games"])
-            self.assertGreaterEqual(result["games"], 4)
+            self.assertGreaterEqual(result["games"], 2, "the fourth has ended, and two before it may go on")
             self.assertLess(result["games"], 100000)
             self.assertTrue(result["stopped"])
             self.assert_numbers(result["by_pairs"], result["pairs"])
