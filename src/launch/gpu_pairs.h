@@ -12,7 +12,7 @@ namespace tandem {
 
 class GpuPairs {
  public:
-  // A generation begins, which may combine another way: what was told of the one before holds no longer.
+  // A generation begins, which may combine another way: what was reported of the one before holds no longer.
   void begin(uint64_t generation);
   // `body`: {"pairs": [{"of": rank, "gpu": bool, "why": words}], "generation": g}, from one of `members`. A line, once
   // the last of them has told, unless it is the one before.
